@@ -1,0 +1,80 @@
+"""All that a scheduler may ask for. Frozen values; `lswap.service.router` carries them out, in order, after the event.
+
+Each `Arrived` is answered by exactly one of `Grant` and `Refuse`, unless a `Left` of the same ticket came first.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+__all__ = ["Effect", "GiveUp", "Grant", "Idle", "Moved", "Refuse", "Refusal", "Stop", "Swap"]
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """Base of all effects."""
+
+
+class Refusal(enum.Enum):
+    """Why a request gets no model."""
+
+    UNKNOWN = "unknown model"
+    LIMIT = "concurrency limit"
+    QUEUE_FULL = "queue full"
+    FAILED = "start failed"
+    UNLOADED = "model unloaded"
+    SHUTTING_DOWN = "shutting down"
+
+
+class Grant(Effect, frozen=True, gc=False):
+    """The request may use its model now. It counts as in flight from here until its `Served`."""
+
+    ticket: int
+    model: str
+
+
+class Refuse(Effect, frozen=True, gc=False):
+    """The request is over; `detail` has the start error for `FAILED`, else it is empty."""
+
+    ticket: int
+    reason: Refusal
+    detail: str = ""
+
+
+class Swap(Effect, frozen=True):
+    """Stop `evict` side by side, wait until they are gone, make `model` ready, then report `SwapEnded(swap)`."""
+
+    swap: int
+    model: str
+    evict: tuple[str, ...]
+
+
+class GiveUp(Effect, frozen=True, gc=False):
+    """The swap is not wanted any more: do not start its model, or abort the start; `SwapEnded` follows all the same.
+
+    A model that is ready by now stays so.
+    """
+
+    swap: int
+
+
+class Stop(Effect, frozen=True):
+    """Stop these models side by side; `why` is `unload` or `ttl`."""
+
+    models: tuple[str, ...]
+    why: str
+
+
+class Idle(Effect, frozen=True, gc=False):
+    """A ready model has nothing in flight since `since`: its idle time runs from there."""
+
+    model: str
+    since: float
+
+
+class Moved(Effect, frozen=True, gc=False):
+    """A waiting request stands at this place of the queue now; 1 is the first."""
+
+    ticket: int
+    position: int

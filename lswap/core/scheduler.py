@@ -1,0 +1,376 @@
+"""Which request gets its model when: events in, effects out. The heart of lswap, and a pure one.
+
+`Scheduler.handle` is the only way in. It never waits, does nothing itself and knows no clock; what it wants done it
+returns. Each event is worked off in three steps: note the fact and answer what follows from it at once; look at the
+queue again if anything changed that could let somebody go on; tell the new places in the queue.
+
+The decision itself is in `lswap.core.board`, the order of waiting in `lswap.core.queue`, the choice of victims in a
+`lswap.core.policy`. `lswap.core.events` and `lswap.core.effects` are the two vocabularies; docs/scheduling.md tells
+the whole as a story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from lswap.core.board import ActiveSwap, Board, Decision, ModelRules, ModelView, Request, Step
+from lswap.core.effects import Effect, GiveUp, Grant, Idle, Refusal, Refuse, Stop, Swap
+from lswap.core.events import (
+    Arrived,
+    Event,
+    Expired,
+    Left,
+    Served,
+    ShutDown,
+    State,
+    StateChanged,
+    SwapEnded,
+    Unload,
+)
+from lswap.core.policy import ExplainingPolicy, Policy
+from lswap.core.queue import Queue
+
+__all__ = ["EventError", "ModelRules", "Plan", "Queued", "Scheduler"]
+
+
+class EventError(ValueError):
+    """Whoever told the event broke the contract of the events, which is a fault of ours. It had no effect."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What would happen to a request that came now."""
+
+    #: `serve`: let through at once. `start`: its model is being loaded, or would be at once. `wait`: something busy or
+    #: another swap comes first. `refuse`: turned away, for `refusal`.
+    would: Literal["serve", "start", "wait", "refuse"]
+    #: Models that would be stopped for it, each with the reason.
+    unload: tuple[tuple[str, str], ...] = ()
+    #: Models whose requests, or whose loading, it would wait for, each with its number of requests in flight.
+    waits_for: tuple[tuple[str, int], ...] = ()
+    #: Requests for any model that wait already.
+    ahead: int = 0
+    refusal: Refusal | None = None
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """One request in the queue."""
+
+    ticket: int
+    model: str
+    #: 1 is the first.
+    position: int
+    #: When it arrived, on the clock of the events.
+    since: float
+    #: Models whose requests, or whose loading, it waits for.
+    waits_for: tuple[str, ...]
+
+
+class Scheduler:
+    """Owns every request from its `Arrived` to its `Refuse`, `Left` or `Served`."""
+
+    def __init__(self, models: Mapping[str, ModelRules], policy: Policy, queue_limit: int) -> None:
+        """`queue_limit` is how many requests may wait at the same time, over all models; at least 1."""
+        self._board = Board(models, policy, queue_limit)
+        self._policy = policy
+        self._queue = Queue()
+        #: Granted requests, by ticket.
+        self._granted: dict[int, ModelView] = {}
+        self._swaps_begun = 0
+        self._handlers: dict[type[Event], Callable[[Any, list[Effect]], ModelView | None]] = {
+            Arrived: self._arrived,
+            Left: self._left,
+            Served: self._served,
+            StateChanged: self._state_changed,
+            SwapEnded: self._swap_ended,
+            Unload: self._unload,
+            Expired: self._expired,
+            ShutDown: self._shut_down,
+        }
+
+    # -- the way in --------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take note of an event; what has to be done about it, in this order.
+
+        An event that comes late or names something unknown has no effect. Raises `EventError`, and changes nothing,
+        when a ticket arrives that is in use, or one is served that was not granted, or the event is of no known kind.
+        """
+        handler = self._handlers.get(type(event))
+        if handler is None:
+            raise EventError(f"not an event for a scheduler: {event!r}")
+        effects: list[Effect] = []
+        model = handler(event, effects)
+        if self._board.changed:
+            self._settle(effects)
+        effects += self._queue.moves()
+        if model is not None:
+            if model.idle and not self._board.closing:
+                effects.append(Idle(model.name, model.idle_since))
+            elif model.rules is None:
+                self._board.forget(model)
+        return effects
+
+    def replace(self, models: Mapping[str, ModelRules], policy: Policy, queue_limit: int) -> list[Effect]:
+        """Go on by other rules; what follows for the requests in the queue.
+
+        Those whose model is gone are refused as unknown. Requests keep the priority that they came with. A model that
+        is gone from the rules is in the way of others until its owner reports that it has stopped.
+        """
+        self._policy = policy
+        self._board.adopt(models, policy, queue_limit)
+        effects: list[Effect] = []
+        self._refuse_queued(lambda request: request.model.rules is None, Refusal.UNKNOWN, effects)
+        self._settle(effects)
+        effects += self._queue.moves()
+        return effects
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def plan(self, model: str) -> Plan:
+        """What would happen to a request for `model` that came now. Changes nothing."""
+        decision = self._board.admit(model)
+        ahead = len(self._board.waiting)
+        if decision.step is Step.REFUSE:
+            return Plan("refuse", ahead=ahead, refusal=decision.refusal)
+        if decision.step is Step.SERVE:
+            return Plan("serve", ahead=ahead)
+        view = self._board.models[model]
+        victims = decision.evict
+        if decision.step is Step.JOIN and view.swap is not None:
+            victims = tuple([name for name in view.swap.evict if name in self._board.running()])
+        return Plan(
+            would="wait" if decision.step is Step.WAIT else "start",
+            unload=tuple([(victim, self._why(view, victim)) for victim in victims]),
+            waits_for=tuple([(name, self.inflight(name)) for name in self._waits_for(decision)]),
+            ahead=ahead,
+        )
+
+    def queued(self) -> tuple[Queued, ...]:
+        """The queue, in its order. Requests that wait for a swap that is under way are not in it."""
+        waits_for = {view: self._waits_for(self._board.place(view)) for view in {entry.model for entry in self._queue}}
+        return tuple(
+            [
+                Queued(entry.ticket, entry.model.name, place, entry.since, waits_for[entry.model])
+                for place, entry in enumerate(self._queue, 1)
+            ]
+        )
+
+    def waiting(self) -> int:
+        """How many requests wait, in the queue or for a swap."""
+        return len(self._board.waiting)
+
+    def inflight(self, model: str) -> int:
+        """How many granted requests of a model are not over."""
+        view = self._board.models.get(model)
+        return view.inflight if view is not None else 0
+
+    def reserved(self, model: str) -> int:
+        """How many requests of a model wait or are in flight: what `concurrencyLimit` counts."""
+        view = self._board.models.get(model)
+        return view.reserved if view is not None else 0
+
+    def state(self, model: str) -> State:
+        """The state last reported of a model; stopped if there was none."""
+        view = self._board.models.get(model)
+        return view.state if view is not None else State.STOPPED
+
+    def running(self) -> tuple[str, ...]:
+        """All models that have a process or for which a swap is under way, sorted."""
+        return self._board.running()
+
+    def _waits_for(self, decision: Decision) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*decision.busy, *[swap.model.name for swap in decision.behind]]))
+
+    def _why(self, view: ModelView, victim: str) -> str:
+        if isinstance(self._policy, ExplainingPolicy):
+            return self._policy.why(view.name, victim, self._board.running_beside(view))
+        return "it cannot run beside " + view.name
+
+    # -- from requests -----------------------------------------------------------------------------------------------
+
+    def _arrived(self, event: Arrived, effects: list[Effect]) -> ModelView | None:
+        ticket = event.ticket
+        board = self._board
+        if ticket in self._granted or ticket in board.waiting:
+            raise EventError(f"ticket {ticket} is in use")
+        decision = board.admit(event.model)
+        if decision.refusal is not None:
+            effects.append(Refuse(ticket, decision.refusal))
+            return None
+        view = board.models[event.model]
+        view.reserved += 1
+        if decision.step is Step.SERVE:
+            self._grant(ticket, view, effects)
+            return None
+        assert view.rules is not None  # admit() saw to it
+        request = Request(ticket, view, view.rules.priority, event.now)
+        board.waiting[ticket] = request
+        if decision.step is Step.WAIT:
+            self._queue.add(request)
+            self._make_room(request, decision, effects)
+        else:
+            self._go_on(request, decision, effects)
+        return None
+
+    def _left(self, event: Left, effects: list[Effect]) -> ModelView | None:
+        request = self._board.waiting.pop(event.ticket, None)
+        if request is None:
+            return None
+        request.model.reserved -= 1
+        if request.swap is None:
+            self._queue.remove(request)
+        else:
+            del request.swap.waiters[event.ticket]
+            if not request.swap.waiters:
+                # Somebody in the queue may want its room, now that nobody waits for it.
+                self._board.changed = True
+        return request.model
+
+    def _served(self, event: Served, effects: list[Effect]) -> ModelView | None:
+        view = self._granted.pop(event.ticket, None)
+        if view is None:
+            if event.ticket in self._board.waiting:
+                raise EventError(f"ticket {event.ticket} was not granted")
+            return None
+        view.reserved -= 1
+        view.inflight -= 1
+        if not view.inflight:
+            view.idle_since = event.now
+            self._board.changed = True
+        return view
+
+    # -- from processes and swaps ------------------------------------------------------------------------------------
+
+    def _state_changed(self, event: StateChanged, effects: list[Effect]) -> ModelView | None:
+        view = self._board.observe(event.model, event.state)
+        if view is not None and view.ready and not view.inflight:
+            view.idle_since = event.now
+        return view
+
+    def _swap_ended(self, event: SwapEnded, effects: list[Effect]) -> ModelView | None:
+        swap = self._board.swaps.get(event.swap)
+        if swap is None:
+            return None
+        self._board.end(swap)
+        if event.error is None:
+            self._board.keep(swap.model)
+        for request in swap.waiters.values():
+            if event.error is None:
+                del self._board.waiting[request.ticket]
+                self._grant(request.ticket, swap.model, effects)
+            else:
+                self._refuse(request, Refusal.FAILED, effects, event.error)
+        return swap.model
+
+    # -- from people and timers --------------------------------------------------------------------------------------
+
+    def _unload(self, event: Unload, effects: list[Effect]) -> None:
+        names = frozenset(event.models)
+        for swap in [swap for swap in self._board.swaps.values() if swap.model.name in names]:
+            # Its end will not be heard: by then another swap may be loading the model for others.
+            self._board.end(swap)
+            for request in swap.waiters.values():
+                self._refuse(request, Refusal.UNLOADED, effects)
+            self._give_up(swap, effects)
+        self._refuse_queued(lambda request: request.model.name in names, Refusal.UNLOADED, effects)
+        if event.models:
+            self._stop(event.models, "unload", effects)
+
+    def _expired(self, event: Expired, effects: list[Effect]) -> None:
+        view = self._board.models.get(event.model)
+        if view is not None and view.idle and view.swap is None:
+            self._stop((view.name,), "ttl", effects)
+
+    def _shut_down(self, event: ShutDown, effects: list[Effect]) -> None:
+        self._board.closing = True
+        for swap in self._board.swaps.values():
+            for request in swap.waiters.values():
+                self._refuse(request, Refusal.SHUTTING_DOWN, effects)
+            swap.waiters.clear()
+            self._give_up(swap, effects)
+        self._refuse_queued(lambda request: True, Refusal.SHUTTING_DOWN, effects)
+
+    # -- what is done ------------------------------------------------------------------------------------------------
+
+    def _settle(self, effects: list[Effect]) -> None:
+        """Let everybody in the queue go on who can, in order; a later request may pass one that still has to wait.
+
+        Afterwards nobody is in the queue who could go on: what could change that sets `Board.changed`.
+        """
+        board = self._board
+        again = True
+        while again:
+            again = board.changed = False
+            gone: list[Request] = []
+            stuck: set[ModelView] = set()
+            for request in self._queue:
+                if request.model in stuck:
+                    continue
+                decision = board.place(request.model)
+                if decision.step is Step.WAIT:
+                    self._make_room(request, decision, effects)
+                    stuck.add(request.model)
+                    continue
+                gone.append(request)
+                self._go_on(request, decision, effects)
+                if board.changed:
+                    # A swap began. What was decided before it has to be decided again, also for earlier requests.
+                    again, board.changed = True, False
+                    stuck.clear()
+            self._queue.remove_all(gone)
+
+    def _go_on(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
+        """Carry out a decision other than to wait or to refuse."""
+        view = request.model
+        if decision.step is Step.SERVE:
+            del self._board.waiting[request.ticket]
+            self._grant(request.ticket, view, effects)
+            return
+        if decision.step is Step.START:
+            self._swaps_begun += 1
+            self._board.begin(ActiveSwap(self._swaps_begun, view, decision.evict))
+            effects.append(Swap(self._swaps_begun, view.name, decision.evict))
+        swap = view.swap
+        assert swap is not None  # just begun, or the reason to join
+        swap.waiters[request.ticket] = request
+        request.swap = swap
+        request.place = 0
+
+    def _make_room(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
+        """End the swaps in the way of a queued request that nobody waits for any more.
+
+        A swap is in the way when one of the two evicts the other's model. Not when both evict the same one: the request
+        can go on as soon as that is gone, long before the other swap is over.
+        """
+        for swap in decision.behind:
+            if not swap.waiters and (swap.model.name in decision.evict or swap.wants_room_of(request.model.name)):
+                self._give_up(swap, effects)
+
+    def _give_up(self, swap: ActiveSwap, effects: list[Effect]) -> None:
+        if not swap.given_up:
+            swap.given_up = True
+            effects.append(GiveUp(swap.id))
+
+    def _stop(self, names: tuple[str, ...], why: str, effects: list[Effect]) -> None:
+        for name in names:
+            self._board.dismiss(name)
+        effects.append(Stop(names, why))
+
+    def _grant(self, ticket: int, view: ModelView, effects: list[Effect]) -> None:
+        view.inflight += 1
+        self._granted[ticket] = view
+        effects.append(Grant(ticket, view.name))
+
+    def _refuse(self, request: Request, reason: Refusal, effects: list[Effect], detail: str = "") -> None:
+        del self._board.waiting[request.ticket]
+        request.model.reserved -= 1
+        effects.append(Refuse(request.ticket, reason, detail))
+
+    def _refuse_queued(self, which: Callable[[Request], bool], reason: Refusal, effects: list[Effect]) -> None:
+        refused = [request for request in self._queue if which(request)]
+        for request in refused:
+            self._refuse(request, reason, effects)
+        self._queue.remove_all(refused)

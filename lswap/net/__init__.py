@@ -1,0 +1,1 @@
+"""Edges: whatever touches sockets, processes and files."""

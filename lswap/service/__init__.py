@@ -1,0 +1,1 @@
+"""Composition: one owner a model, the router, logs. Machines of `core` joined to edges of `net`."""

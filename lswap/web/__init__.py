@@ -1,0 +1,1 @@
+"""HTTP: the klein tree, the answers, the road of a request from client to model."""
