@@ -43,8 +43,8 @@ class Request:
     priority: int
     #: When it arrived, on the clock of the events.
     since: float
-    #: The swap whose end it waits for; None while it stands in the queue.
-    swap: ActiveSwap | None = None
+    #: It stands in the queue; otherwise it waits for the end of its model's swap.
+    queued: bool = True
     #: The last place in the queue that it was told; 0 is none.
     place: int = 0
 
@@ -91,6 +91,8 @@ class ModelView:
     reserved: int = 0
     #: The swap that loads it.
     swap: ActiveSwap | None = None
+    #: Swaps of it that were forgotten and have not reported their end: what they did last may be news to come.
+    forgotten: int = 0
     #: Since when nothing is in flight, if it is ready.
     idle_since: float = 0.0
     #: The policy's last answer for this model, and to which version of the running set.
@@ -100,7 +102,7 @@ class ModelView:
     @property
     def present(self) -> bool:
         """It takes room, or soon will."""
-        return self.swap is not None or self.state not in _GONE
+        return self.swap is not None or self.forgotten > 0 or self.state not in _GONE
 
     @property
     def idle(self) -> bool:
@@ -149,6 +151,8 @@ class Board:
         self.models: dict[str, ModelView] = {}
         #: Swaps by number, in the order in which they began.
         self.swaps: dict[int, ActiveSwap] = {}
+        #: The models of forgotten swaps that have not reported their end.
+        self.forgotten: dict[int, ModelView] = {}
         #: Requests that wait, in the queue or for a swap, by ticket.
         self.waiting: dict[int, Request] = {}
         #: Nothing is let in any more.
@@ -181,7 +185,7 @@ class Board:
         """What happens to a request for `model` that has been admitted: a new one, or one from the queue."""
         own = model.swap
         if own is not None:
-            # A swap that was told to end early may end either way: nobody new ties his fate to it.
+            # A swap that was told to end early may end either way: nobody new is to share its fate.
             return _JOIN if not own.given_up else Decision(Step.WAIT, behind=(own,))
         evict = self.evict(model)
         behind: tuple[ActiveSwap, ...] = ()
@@ -197,7 +201,7 @@ class Board:
     def evict(self, model: ModelView) -> tuple[str, ...]:
         """The policy's answer for this model as things stand; asked for once for each change of the running set."""
         if model.evict_version != self._version:
-            model.evict = self._policy.evict(model.name, self.running_beside(model))
+            model.evict = self.policy.evict(model.name, self.running_beside(model))
             model.evict_version = self._version
         return model.evict
 
@@ -220,7 +224,7 @@ class Board:
 
     def adopt(self, models: Mapping[str, ModelRules], policy: Policy, queue_limit: int) -> None:
         """Take new rules. A model that is gone from them is kept in view until it is gone from the machine."""
-        self._policy = policy
+        self.policy = policy
         self._queue_limit = queue_limit
         for view in list(self.models.values()):
             view.rules = models.get(view.name)
@@ -267,16 +271,29 @@ class Board:
         self.swaps[swap.id] = swap
         swap.model.swap = swap
         self._refresh(swap.model)
-        self.changed = True
         for victim in swap.evict:
             self.dismiss(victim)
 
     def end(self, swap: ActiveSwap) -> None:
-        """A swap is over, or is not to be known any more."""
+        """A swap is over."""
         del self.swaps[swap.id]
         swap.model.swap = None
         self._refresh(swap.model)
         self.changed = True
+
+    def disown(self, swap: ActiveSwap) -> None:
+        """Nobody is to hear of a swap any more. Its model takes room until the swap reports its end all the same."""
+        self.forgotten[swap.id] = swap.model
+        swap.model.forgotten += 1
+        self.end(swap)
+
+    def end_forgotten(self, swap: int) -> None:
+        """A swap is over that is not known, or not any more."""
+        model = self.forgotten.pop(swap, None)
+        if model is not None:
+            model.forgotten -= 1
+            self._refresh(model)
+            self.forget(model)
 
     def _refresh(self, view: ModelView) -> None:
         """Bring everything that follows from a view into step with it."""

@@ -26,8 +26,10 @@ class Step(enum.Enum):
 
     #: Check the port, spawn, poll the health endpoint; then `healthy`, or `failed`.
     SPAWN = "spawn"
-    #: End whatever of a start or a process there is; then `gone`.
+    #: End the process as its configuration says; then `gone`.
     END = "end"
+    #: End a start, and what there is of its process, which gets less time for it; then `gone`.
+    ABORT = "abort"
     #: Those who wait for readiness have it.
     READY = "ready"
     #: Those who wait for readiness get the error.
@@ -92,10 +94,10 @@ _TABLE = (
     (_stopped, ChildInputs.shut, _shutdown, _S.SHUTDOWN, (Step.STOPPED,)),
     (_starting, ChildInputs.start, _starting, _S.STARTING, ()),
     (_starting, ChildInputs.healthy, _ready, _S.READY, (Step.READY,)),
-    (_starting, ChildInputs.failed, _stopping, _S.STOPPING, (Step.FAILED, Step.END)),
-    (_starting, ChildInputs.exited, _stopping, _S.STOPPING, (Step.FAILED, Step.END)),
-    (_starting, ChildInputs.stop, _stopping, _S.STOPPING, (Step.FAILED, Step.END)),
-    (_starting, ChildInputs.shut, _ending, _S.STOPPING, (Step.FAILED, Step.END)),
+    (_starting, ChildInputs.failed, _stopping, _S.STOPPING, (Step.FAILED, Step.ABORT)),
+    (_starting, ChildInputs.exited, _stopping, _S.STOPPING, (Step.FAILED, Step.ABORT)),
+    (_starting, ChildInputs.stop, _stopping, _S.STOPPING, (Step.FAILED, Step.ABORT)),
+    (_starting, ChildInputs.shut, _ending, _S.STOPPING, (Step.FAILED, Step.ABORT)),
     (_ready, ChildInputs.start, _ready, _S.READY, (Step.READY,)),
     (_ready, ChildInputs.stop, _stopping, _S.STOPPING, (Step.END,)),
     (_ready, ChildInputs.exited, _stopping, _S.STOPPING, (Step.END,)),

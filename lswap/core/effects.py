@@ -9,7 +9,7 @@ import enum
 
 import msgspec
 
-__all__ = ["Effect", "GiveUp", "Grant", "Idle", "Moved", "Refuse", "Refusal", "Stop", "Swap"]
+__all__ = ["Effect", "GiveUp", "Grant", "Idle", "Moved", "Refusal", "Refuse", "Stop", "Swap"]
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):
@@ -67,7 +67,10 @@ class Stop(Effect, frozen=True):
 
 
 class Idle(Effect, frozen=True, gc=False):
-    """A ready model has nothing in flight since `since`: its idle time runs from there."""
+    """A ready model has nothing in flight since `since`, and nobody waits for it: its idle time runs from there.
+
+    May be told again with the same `since`, when something held back an `Expired` meanwhile.
+    """
 
     model: str
     since: float

@@ -58,7 +58,8 @@ class StateChanged(Event, frozen=True, gc=False):
 class SwapEnded(Event, frozen=True):
     """The task that a `Swap` effect asked for is over; `error` is None when the model is ready.
 
-    A swap that was forgotten meanwhile (unload) may still report: that event has no effect.
+    Exactly one for each `Swap`, also when that was given up or its model unloaded; then it answers no request. What the
+    process did before has been reported by then.
     """
 
     swap: int

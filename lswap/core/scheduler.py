@@ -5,16 +5,14 @@ returns. Each event is worked off in three steps: note the fact and answer what 
 queue again if anything changed that could let somebody go on; tell the new places in the queue.
 
 The decision itself is in `lswap.core.board`, the order of waiting in `lswap.core.queue`, the choice of victims in a
-`lswap.core.policy`. `lswap.core.events` and `lswap.core.effects` are the two vocabularies; docs/scheduling.md tells
-the whole as a story.
+`lswap.core.policy`, the answers to those who only ask in `lswap.core.plan`. `lswap.core.events` and
+`lswap.core.effects` are the two vocabularies; docs/scheduling.md tells the whole as a story.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from lswap.core.board import ActiveSwap, Board, Decision, ModelRules, ModelView, Request, Step
 from lswap.core.effects import Effect, GiveUp, Grant, Idle, Refusal, Refuse, Stop, Swap
@@ -30,7 +28,8 @@ from lswap.core.events import (
     SwapEnded,
     Unload,
 )
-from lswap.core.policy import ExplainingPolicy, Policy
+from lswap.core.plan import Plan, Queued, make_plan, tell_queue
+from lswap.core.policy import Policy
 from lswap.core.queue import Queue
 
 __all__ = ["EventError", "ModelRules", "Plan", "Queued", "Scheduler"]
@@ -40,41 +39,12 @@ class EventError(ValueError):
     """Whoever told the event broke the contract of the events, which is a fault of ours. It had no effect."""
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What would happen to a request that came now."""
-
-    #: `serve`: let through at once. `start`: its model is being loaded, or would be at once. `wait`: something busy or
-    #: another swap comes first. `refuse`: turned away, for `refusal`.
-    would: Literal["serve", "start", "wait", "refuse"]
-    #: Models that would be stopped for it, each with the reason.
-    unload: tuple[tuple[str, str], ...] = ()
-    #: Models whose requests, or whose loading, it would wait for, each with its number of requests in flight.
-    waits_for: tuple[tuple[str, int], ...] = ()
-    #: Requests for any model that wait already.
-    ahead: int = 0
-    refusal: Refusal | None = None
-
-
-class Queued(msgspec.Struct, frozen=True):
-    """One request in the queue."""
-
-    ticket: int
-    model: str
-    #: 1 is the first.
-    position: int
-    #: When it arrived, on the clock of the events.
-    since: float
-    #: Models whose requests, or whose loading, it waits for.
-    waits_for: tuple[str, ...]
-
-
 class Scheduler:
     """Owns every request from its `Arrived` to its `Refuse`, `Left` or `Served`."""
 
     def __init__(self, models: Mapping[str, ModelRules], policy: Policy, queue_limit: int) -> None:
         """`queue_limit` is how many requests may wait at the same time, over all models; at least 1."""
         self._board = Board(models, policy, queue_limit)
-        self._policy = policy
         self._queue = Queue()
         #: Granted requests, by ticket.
         self._granted: dict[int, ModelView] = {}
@@ -119,7 +89,6 @@ class Scheduler:
         Those whose model is gone are refused as unknown. Requests keep the priority that they came with. A model that
         is gone from the rules is in the way of others until its owner reports that it has stopped.
         """
-        self._policy = policy
         self._board.adopt(models, policy, queue_limit)
         effects: list[Effect] = []
         self._refuse_queued(lambda request: request.model.rules is None, Refusal.UNKNOWN, effects)
@@ -131,32 +100,11 @@ class Scheduler:
 
     def plan(self, model: str) -> Plan:
         """What would happen to a request for `model` that came now. Changes nothing."""
-        decision = self._board.admit(model)
-        ahead = len(self._board.waiting)
-        if decision.step is Step.REFUSE:
-            return Plan("refuse", ahead=ahead, refusal=decision.refusal)
-        if decision.step is Step.SERVE:
-            return Plan("serve", ahead=ahead)
-        view = self._board.models[model]
-        victims = decision.evict
-        if decision.step is Step.JOIN and view.swap is not None:
-            victims = tuple([name for name in view.swap.evict if name in self._board.running()])
-        return Plan(
-            would="wait" if decision.step is Step.WAIT else "start",
-            unload=tuple([(victim, self._why(view, victim)) for victim in victims]),
-            waits_for=tuple([(name, self.inflight(name)) for name in self._waits_for(decision)]),
-            ahead=ahead,
-        )
+        return make_plan(self._board, model)
 
     def queued(self) -> tuple[Queued, ...]:
         """The queue, in its order. Requests that wait for a swap that is under way are not in it."""
-        waits_for = {view: self._waits_for(self._board.place(view)) for view in {entry.model for entry in self._queue}}
-        return tuple(
-            [
-                Queued(entry.ticket, entry.model.name, place, entry.since, waits_for[entry.model])
-                for place, entry in enumerate(self._queue, 1)
-            ]
-        )
+        return tell_queue(self._board, self._queue)
 
     def waiting(self) -> int:
         """How many requests wait, in the queue or for a swap."""
@@ -180,14 +128,6 @@ class Scheduler:
     def running(self) -> tuple[str, ...]:
         """All models that have a process or for which a swap is under way, sorted."""
         return self._board.running()
-
-    def _waits_for(self, decision: Decision) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*decision.busy, *[swap.model.name for swap in decision.behind]]))
-
-    def _why(self, view: ModelView, victim: str) -> str:
-        if isinstance(self._policy, ExplainingPolicy):
-            return self._policy.why(view.name, victim, self._board.running_beside(view))
-        return "it cannot run beside " + view.name
 
     # -- from requests -----------------------------------------------------------------------------------------------
 
@@ -220,11 +160,13 @@ class Scheduler:
         if request is None:
             return None
         request.model.reserved -= 1
-        if request.swap is None:
+        if request.queued:
             self._queue.remove(request)
         else:
-            del request.swap.waiters[event.ticket]
-            if not request.swap.waiters:
+            swap = request.model.swap
+            assert swap is not None  # or it would have had its answer
+            del swap.waiters[event.ticket]
+            if not swap.waiters:
                 # Somebody in the queue may want its room, now that nobody waits for it.
                 self._board.changed = True
         return request.model
@@ -253,6 +195,7 @@ class Scheduler:
     def _swap_ended(self, event: SwapEnded, effects: list[Effect]) -> ModelView | None:
         swap = self._board.swaps.get(event.swap)
         if swap is None:
+            self._board.end_forgotten(event.swap)
             return None
         self._board.end(swap)
         if event.error is None:
@@ -270,8 +213,8 @@ class Scheduler:
     def _unload(self, event: Unload, effects: list[Effect]) -> None:
         names = frozenset(event.models)
         for swap in [swap for swap in self._board.swaps.values() if swap.model.name in names]:
-            # Its end will not be heard: by then another swap may be loading the model for others.
-            self._board.end(swap)
+            # Its end answers nobody: by then another swap may be loading the model for others.
+            self._board.disown(swap)
             for request in swap.waiters.values():
                 self._refuse(request, Refusal.UNLOADED, effects)
             self._give_up(swap, effects)
@@ -298,12 +241,13 @@ class Scheduler:
     def _settle(self, effects: list[Effect]) -> None:
         """Let everybody in the queue go on who can, in order; a later request may pass one that still has to wait.
 
-        Afterwards nobody is in the queue who could go on: what could change that sets `Board.changed`.
+        A swap that begins may let in an earlier request as well, as the policy sees it running then; so the queue is
+        looked at until nothing changes. Afterwards nobody is in it who could go on: whatever could change that sets
+        `Board.changed`.
         """
         board = self._board
-        again = True
-        while again:
-            again = board.changed = False
+        while board.changed:
+            board.changed = False
             gone: list[Request] = []
             stuck: set[ModelView] = set()
             for request in self._queue:
@@ -311,15 +255,11 @@ class Scheduler:
                     continue
                 decision = board.place(request.model)
                 if decision.step is Step.WAIT:
-                    self._make_room(request, decision, effects)
                     stuck.add(request.model)
-                    continue
-                gone.append(request)
-                self._go_on(request, decision, effects)
-                if board.changed:
-                    # A swap began. What was decided before it has to be decided again, also for earlier requests.
-                    again, board.changed = True, False
-                    stuck.clear()
+                    self._make_room(request, decision, effects)
+                else:
+                    gone.append(request)
+                    self._go_on(request, decision, effects)
             self._queue.remove_all(gone)
 
     def _go_on(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
@@ -336,8 +276,7 @@ class Scheduler:
         swap = view.swap
         assert swap is not None  # just begun, or the reason to join
         swap.waiters[request.ticket] = request
-        request.swap = swap
-        request.place = 0
+        request.queued = False
 
     def _make_room(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
         """End the swaps in the way of a queued request that nobody waits for any more.

@@ -1,0 +1,371 @@
+"""A simulated router with simulated processes, for the property tests of the scheduler.
+
+It carries out effects as the real ones do (`lswap.service.router`, `lswap.service.children`): stops and starts take
+until somebody lets them end, everything else happens in the same turn, and what happens meanwhile waits in line. It
+checks each effect against what it knows, and has the invariants that must hold between events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import attrs
+
+from lswap.core.effects import Effect, GiveUp, Grant, Idle, Moved, Refuse, Stop, Swap
+from lswap.core.events import Arrived, Event, Expired, Left, Served, ShutDown, State, StateChanged, SwapEnded, Unload
+from lswap.core.policy import Policy
+from lswap.core.scheduler import ModelRules, Scheduler
+
+__all__ = ["World"]
+
+
+@attrs.define(eq=False)
+class Ticket:
+    """One request, and how far it came."""
+
+    number: int
+    model: str
+    #: One of new, waiting, granted, served, refused, left.
+    stage: str = "new"
+    #: Its client does not stay: it is served in the turn of its grant.
+    hasty: bool = False
+    #: It asks again, once, in the turn of its refusal.
+    stubborn: bool = False
+
+
+@attrs.define(eq=False)
+class Process:
+    """One model's owner and its process."""
+
+    name: str
+    state: State = State.STOPPED
+    restart: bool = False
+    ready_waiters: list[Callable[[str | None], None]] = attrs.Factory(list)
+    stop_waiters: list[Callable[[], None]] = attrs.Factory(list)
+
+
+@attrs.define(eq=False)
+class Task:
+    """A swap under way."""
+
+    swap: Swap
+    given_up: bool = False
+    forgotten: bool = False
+
+
+class World:
+    """Everything around a scheduler."""
+
+    def __init__(
+        self,
+        rules: Mapping[str, ModelRules],
+        policy: Policy,
+        queue_limit: int,
+        allowed: Callable[[Sequence[str]], bool],
+    ) -> None:
+        """`allowed` says whether models may be alive together."""
+        self.scheduler = Scheduler(rules, policy, queue_limit)
+        self.names = sorted(rules)
+        self.allowed = allowed
+        self.tickets: dict[int, Ticket] = {}
+        self.processes = {name: Process(name) for name in self.names}
+        self.tasks: dict[int, Task] = {}
+        #: Models whose idle time runs.
+        self.armed: set[str] = set()
+        #: When they became ready or their last request ended.
+        self.free_since: dict[str, float] = {}
+        #: The last place in the queue that a ticket was told.
+        self.places: dict[int, int] = {}
+        self.closing = False
+        self.now = 0.0
+        self._events: deque[Event] = deque()
+        self._busy = False
+
+    # -- what people and processes do ------------------------------------------------------------------------------
+
+    def ask(self, model: str, hasty: bool = False, stubborn: bool = False) -> Ticket:
+        """A client comes."""
+        ticket = Ticket(len(self.tickets) + 1, model, hasty=hasty, stubborn=stubborn)
+        self.tickets[ticket.number] = ticket
+        self.tell(Arrived(self.now, ticket.number, model))
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """A waiting client goes."""
+        self._move(ticket, "waiting", "left")
+        self.tell(Left(self.now, ticket.number))
+
+    def serve(self, ticket: Ticket) -> None:
+        """A granted request is over."""
+        self._move(ticket, "granted", "served")
+        self.tell(Served(self.now, ticket.number))
+
+    def unload(self, models: Sequence[str]) -> None:
+        """Somebody unloads by hand."""
+        self.tell(Unload(self.now, tuple(models)))
+
+    def expire(self, model: str) -> None:
+        """An idle time is over."""
+        self.armed.remove(model)
+        self.tell(Expired(self.now, model))
+
+    def shut_down(self) -> None:
+        """The end of all processes."""
+        self.closing = True
+        self.tell(ShutDown(self.now))
+        for process in self.processes.values():
+            self._stop(process, lambda: None)
+
+    def finish_start(self, process: Process, error: str | None) -> None:
+        """A start comes to its end."""
+        assert process.state is State.STARTING
+        waiters, process.ready_waiters = process.ready_waiters, []
+        self._set(process, State.READY if error is None else State.STOPPING)
+        for waiter in waiters:
+            waiter(error)
+
+    def finish_stop(self, process: Process) -> None:
+        """Nothing of a process is left."""
+        assert process.state is State.STOPPING
+        stopped, process.stop_waiters = process.stop_waiters, []
+        if process.restart and not self.closing:
+            process.restart = False
+            self._spawn(process)
+        else:
+            self._set(process, State.STOPPED)
+        for waiter in stopped:
+            waiter()
+
+    def die(self, process: Process) -> None:
+        """A process ends by itself."""
+        if process.state is State.STARTING:
+            self.finish_start(process, "died")
+        else:
+            self._set(process, State.STOPPING)
+
+    def settle(self) -> None:
+        """Let everything end that can."""
+        moving = True
+        while moving:
+            moving = False
+            for process in self.processes.values():
+                if process.state is State.STARTING:
+                    moving = True
+                    self.finish_start(process, None)
+                elif process.state is State.STOPPING:
+                    moving = True
+                    self.finish_stop(process)
+            for ticket in self.stage("granted"):
+                moving = True
+                self.serve(ticket)
+
+    def stage(self, stage: str) -> list[Ticket]:
+        """The tickets at this stage."""
+        return [ticket for ticket in self.tickets.values() if ticket.stage == stage]
+
+    # -- the router ------------------------------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """Hand in an event; those that come from carrying out its effects wait in line."""
+        with self.turn():
+            self._events.append(event)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Whatever is told in one turn stands in line before all that follows from it."""
+        if self._busy:
+            yield
+            return
+        self._busy = True
+        try:
+            yield
+            while self._events:
+                self._handle(self._events.popleft())
+        finally:
+            self._busy = False
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Arrived):
+            self._move(self.tickets[event.ticket], "new", "waiting")
+        elif isinstance(event, Unload):
+            for task in self.tasks.values():
+                task.forgotten = task.forgotten or task.swap.model in event.models
+        busy = {name for name in self.names if self.scheduler.inflight(name)}
+        effects = self.scheduler.handle(event)
+        for name in self.names:
+            came_up = isinstance(event, StateChanged) and event.model == name and event.state is State.READY
+            if not self.scheduler.inflight(name) and (name in busy or came_up):
+                self.free_since[name] = event.now
+        for effect in effects:
+            self.carry_out(effect)
+
+    def carry_out(self, effect: Effect) -> None:
+        """Do what the scheduler asks for."""
+        if isinstance(effect, Grant):
+            self._granted(effect)
+        elif isinstance(effect, Refuse):
+            self._refused(effect)
+        elif isinstance(effect, Swap):
+            self._swap(effect)
+        elif isinstance(effect, GiveUp):
+            self._give_up(effect)
+        elif isinstance(effect, Stop):
+            for name in effect.models:
+                assert effect.why == "unload" or not self._live(name), "a model in use has expired"
+                self._stop(self.processes[name], lambda: None)
+        elif isinstance(effect, Idle):
+            assert not self._live(effect.model), "a model in use is idle"
+            assert effect.since == self.free_since[effect.model]
+            self.armed.add(effect.model)
+        else:
+            assert isinstance(effect, Moved)
+            assert self.tickets[effect.ticket].stage in ("waiting", "left")
+            assert self.places.get(effect.ticket) != effect.position, "told twice"
+            self.places[effect.ticket] = effect.position
+
+    def _granted(self, effect: Grant) -> None:
+        ticket = self.tickets[effect.ticket]
+        assert ticket.model == effect.model
+        assert self.processes[ticket.model].state is State.READY, "granted a model that is not ready"
+        if ticket.stage == "left":
+            # The client left in this very turn: the answer to a grant that nobody takes.
+            ticket.stage = "granted"
+            self.serve(ticket)
+            return
+        self._move(ticket, "waiting", "granted")
+        if ticket.hasty:
+            self.serve(ticket)
+
+    def _refused(self, effect: Refuse) -> None:
+        ticket = self.tickets[effect.ticket]
+        if ticket.stage == "left":
+            return  # in this very turn
+        self._move(ticket, "waiting", "refused")
+        assert effect.detail != "aborted", "shares the fate of a swap that was given up"
+        if ticket.stubborn:
+            self.ask(ticket.model)
+
+    def _swap(self, swap: Swap) -> None:
+        assert swap.swap not in self.tasks
+        assert swap.model not in swap.evict
+        task = self.tasks[swap.swap] = Task(swap)
+        left = len(swap.evict)
+        if not left:
+            self._bring_up(task)
+
+        def gone() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._bring_up(task)
+
+        for name in swap.evict:
+            assert not any(ticket.model == name for ticket in self.stage("granted")), "evicts a busy model"
+            self._stop(self.processes[name], gone)
+
+    def _bring_up(self, task: Task) -> None:
+        def end(error: str | None) -> None:
+            del self.tasks[task.swap.swap]
+            self.tell(SwapEnded(self.now, task.swap.swap, error))
+
+        if task.given_up or self.closing:
+            end("aborted")
+        else:
+            self._ensure_ready(self.processes[task.swap.model], end)
+
+    def _give_up(self, effect: GiveUp) -> None:
+        task = self.tasks[effect.swap]
+        assert not task.given_up, "given up twice"
+        task.given_up = True
+        if task.forgotten or self.closing:
+            return
+        process = self.processes[task.swap.model]
+        if process.state is State.STARTING or process.restart:
+            self._stop(process, lambda: None)
+
+    def _move(self, ticket: Ticket, before: str, after: str) -> None:
+        assert ticket.stage == before, f"{ticket} cannot become {after}"
+        ticket.stage = after
+        self.places.pop(ticket.number, None)
+
+    # -- the owners of processes -----------------------------------------------------------------------------------
+
+    def _ensure_ready(self, process: Process, waiter: Callable[[str | None], None]) -> None:
+        if process.state is State.READY:
+            waiter(None)
+            return
+        process.ready_waiters.append(waiter)
+        if process.state is State.STOPPING:
+            process.restart = True
+        elif process.state is State.STOPPED:
+            self._spawn(process)
+
+    def _stop(self, process: Process, waiter: Callable[[], None]) -> None:
+        if process.state is State.STOPPED:
+            waiter()
+            return
+        process.stop_waiters.append(waiter)
+        process.restart = False
+        waiters, process.ready_waiters = process.ready_waiters, []
+        self._set(process, State.STOPPING)
+        for ready_waiter in waiters:
+            ready_waiter("aborted")
+
+    def _spawn(self, process: Process) -> None:
+        assert not self.closing
+        self._set(process, State.STARTING)
+        alive = [other.name for other in self.processes.values() if other.state is not State.STOPPED]
+        assert self.allowed(alive), f"{alive} are alive together"
+
+    def _set(self, process: Process, state: State) -> None:
+        if process.state is not state:
+            process.state = state
+            self.armed.discard(process.name)
+            self.tell(StateChanged(self.now, process.name, state))
+
+    def _live(self, model: str) -> bool:
+        return any(ticket.model == model and ticket.stage in ("waiting", "granted") for ticket in self.tickets.values())
+
+    # -- what holds between events ---------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """All invariants."""
+        self._check_counts()
+        self._check_queue()
+        self._check_idle()
+
+    def _check_counts(self) -> None:
+        granted, waiting = self.stage("granted"), self.stage("waiting")
+        assert self.scheduler.waiting() == len(waiting)
+        for name in self.names:
+            inflight = sum(ticket.model == name for ticket in granted)
+            assert self.scheduler.inflight(name) == inflight
+            assert self.scheduler.reserved(name) == inflight + sum(ticket.model == name for ticket in waiting)
+
+    def _check_queue(self) -> None:
+        """Who is in the queue has a reason to be, and knows its place."""
+        rows = self.scheduler.queued()
+        assert {row.ticket: row.position for row in rows} == {row.ticket: self.places[row.ticket] for row in rows}
+        targets = {task.swap.model for task in self.tasks.values() if not task.forgotten}
+        for row in rows:
+            assert row.waits_for, f"{row} could go on"
+            for name in row.waits_for:
+                busy = self.scheduler.inflight(name) and self._takes_room(name)
+                assert name in targets or busy, f"{row} waits for {name}, which is no reason"
+            assert row.model not in targets or self._given_up(row.model), f"{row} could join"
+
+    def _takes_room(self, model: str) -> bool:
+        tasks = [task for task in self.tasks.values() if task.swap.model == model]
+        return bool(tasks) or self.processes[model].state is not State.STOPPED
+
+    def _given_up(self, model: str) -> bool:
+        return any(task.swap.model == model and task.given_up for task in self.tasks.values())
+
+    def _check_idle(self) -> None:
+        """No idle time is lost, or the model would stay for good."""
+        targets = {task.swap.model for task in self.tasks.values() if not task.forgotten}
+        for process in self.processes.values():
+            if process.state is State.READY and not self._live(process.name) and process.name not in targets:
+                assert process.name in self.armed or self.closing, f"{process.name} stays for good"
