@@ -1,0 +1,119 @@
+"""The HTTP/1.1 client of the data path: one pool per model server, raw bytes in and out.
+
+`lswap.net.connection` has the connections; `lswap.net.relay` is the sink of client requests, `lswap.net.agent` that of
+control calls (treq).
+
+Nothing is sent twice once a byte of it may have been processed: only a request without side effects that met a kept
+connection which the server closed before any byte of an answer is sent once more, on a fresh connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import Factory
+from twisted.python.failure import Failure
+
+from lswap.errors import ConnectFailed, UpstreamError
+from lswap.net.body import Body
+from lswap.net.connection import IDLE_LIMIT, Call, Connection, Sink
+from lswap.net.dial import Dialer, Origin
+
+__all__ = ["Upstream"]
+
+
+class Upstream:
+    """The connections to one origin: newest first, unused ones for a few seconds, no limit on used ones."""
+
+    def __init__(
+        self, reactor: Any, origin: Origin, connect_timeout: float = 30.0, header_timeout: float = 0.0
+    ) -> None:
+        self.clock = reactor
+        self.origin = origin
+        self.header_timeout = header_timeout
+        self._dialer = Dialer(reactor, origin, connect_timeout)
+        self._factory = Factory.forProtocol(lambda: Connection(self))
+        self._factory.noisy = False
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._sweep: IDelayedCall | None = None
+        self._closed = False
+
+    def send(self, method: bytes, head: Sequence[bytes], body: Body | None, sink: Sink) -> Call:
+        """Send one request; `head` is its head with the empty line, in pieces."""
+        call = Call(method, head, body, sink)
+        while self._idle:
+            connection = self._idle.pop()
+            if self.clock.seconds() - connection.idle_since < connection.idle_limit and connection.usable():
+                call.reused = True
+                connection.start(call)
+                return call
+            connection.drop()
+        self.send_fresh(call)
+        return call
+
+    def send_fresh(self, call: Call) -> None:
+        """Send the request of `call` on a new connection."""
+        call.dialing = self._dialer.connect(self._factory)
+        call.dialing.addCallbacks(self._dialed, self._not_dialed, callbackArgs=(call,), errbackArgs=(call,))
+
+    def _dialed(self, connection: Connection, call: Call) -> None:
+        call.dialing = None
+        self._all.add(connection)
+        if call.sink is None or self._closed:
+            connection.drop()
+        else:
+            connection.start(call)
+
+    def _not_dialed(self, failure: Failure, call: Call) -> None:
+        call.dialing = None
+        if call.sink is None:
+            return
+        error = failure.value
+        if not isinstance(error, UpstreamError):
+            error = ConnectFailed(f"no connection to {self.origin}: {failure.getErrorMessage()}")
+        call.sink.failed(error)
+
+    def give_back(self, connection: Connection) -> None:
+        """A connection whose answer is whole."""
+        if self._closed or connection.idle_limit <= 0:
+            connection.transport.loseConnection()
+            return
+        connection.idle_since = self.clock.seconds()
+        self._idle.append(connection)
+        if self._sweep is None:
+            self._sweep = self.clock.callLater(IDLE_LIMIT, self._sweep_idle)
+
+    def gone(self, connection: Connection) -> None:
+        """A connection that is closed."""
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def _sweep_idle(self) -> None:
+        self._sweep = None
+        now = self.clock.seconds()
+        old = [c for c in self._idle if now - c.idle_since >= c.idle_limit]
+        self._idle = [c for c in self._idle if now - c.idle_since < c.idle_limit]
+        for connection in old:
+            connection.transport.loseConnection()
+        if self._idle:
+            self._sweep = self.clock.callLater(IDLE_LIMIT, self._sweep_idle)
+
+    def forget_idle(self) -> None:
+        """Close all unused connections: the server behind them is ending."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.drop()
+
+    def close(self) -> None:
+        """Close everything; calls under way fail."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        self.forget_idle()
+        for connection in list(self._all):
+            connection.transport.abortConnection()
