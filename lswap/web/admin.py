@@ -1,0 +1,279 @@
+"""lswap's own routes: liveness, listing, what runs, unloading, logs, the in-flight list. All on klein.
+
+Source: HTTP reference, sections 2.2, 9 and 10.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from klein import Klein
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from lswap import __version__
+from lswap.core.events import State
+from lswap.core.model import Config, Model
+from lswap.service.exchange import InFlight
+from lswap.service.logs import Logs
+from lswap.service.router import Router
+from lswap.web.answers import Fault, json_answer, prepare, redirect
+from lswap.web.events import EventStreams
+from lswap.web.live import LiveStreams, stream_log
+from lswap.web.request import Request
+
+__all__ = ["Admin", "Parts"]
+
+_log = Logger()
+_GET = ["GET"]
+_POST = ["POST"]
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What the routes look at."""
+
+    clock: Any
+    config: Callable[[], Config]
+    router: Router
+    inflight: InFlight
+    logs: Logs
+    streams: LiveStreams
+    events: EventStreams
+
+
+class Admin:
+    """The handlers; `add_to` puts them into the tree."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._clock: IReactorTime = parts.clock
+
+    def add_to(self, app: Klein) -> None:
+        """Put the routes into the tree."""
+        for path, methods, handler in (
+            ("/", _GET, self.root),
+            ("/ui", _GET, self.page_folder),
+            ("/ui/", _GET, self.page),
+            ("/ui/<path:rest>", _GET, self.page),
+            ("/upstream", _GET, self.upstream_root),
+            ("/health", _GET, self.health),
+            ("/wol-health", _GET, self.health),
+            ("/v1/models", _GET, self.models),
+            ("/models", _GET, self.models),
+            ("/v1/models/<path:model>", _GET, self.one_model),
+            ("/running", _GET, self.running),
+            ("/unload", _GET, self.unload_all_plain),
+            ("/logs", _GET, self.history),
+            ("/logs/stream", _GET, self.log_stream),
+            ("/logs/stream/<path:source>", _GET, self.log_stream),
+            ("/api/version", _GET, self.version),
+            ("/api/models/unload", _POST, self.unload_all),
+            ("/api/models/unload/<path:model>", _POST, self.unload_one),
+            ("/api/inflight/<number>/cancel", _POST, self.cancel),
+            ("/api/profiles", _GET, self.profiles),
+            ("/api/profiles/active", ["PUT"], self.choose_profile),
+            ("/api/events", _GET, self.events),
+        ):
+            app.route(path, methods=methods, endpoint=f"admin {path}")(handler)
+
+    # -- small things --------------------------------------------------------------
+
+    def root(self, request: Request) -> bytes:
+        """To the page."""
+        return redirect(request, 302, b"/ui")
+
+    def page_folder(self, request: Request) -> bytes:
+        """To the page with its slash."""
+        return redirect(request, 307, b"/ui/")
+
+    def page(self, request: Request, rest: str = "") -> bytes:
+        """A plain page until there is a better one."""
+        if "." in rest.rpartition("/")[2]:
+            raise Fault(404, "no such file")
+        return prepare(request, 200, "text/html; charset=utf-8", _PAGE)
+
+    def upstream_root(self, request: Request) -> bytes:
+        """To the list of models."""
+        return redirect(request, 302, b"/ui/models")
+
+    def health(self, request: Request) -> bytes:
+        """Alive, whatever the models do."""
+        return prepare(request, 200, "text/plain; charset=utf-8", b"OK")
+
+    def version(self, request: Request) -> bytes:
+        """What this is."""
+        return json_answer(request, {"build_date": "unknown", "commit": "unknown", "version": __version__})
+
+    # -- models ------------------------------------------------------------------------
+
+    def models(self, request: Request) -> bytes:
+        """The listing, in the order of the IDs' bytes."""
+        config = self._parts.config()
+        rows = [self._row(model) for model in config.models.values() if not model.unlisted]
+        rows.sort(key=lambda row: str(row["id"]).encode())
+        return json_answer(request, {"data": rows, "object": "list"})
+
+    def one_model(self, request: Request, model: str) -> bytes:
+        """One model of the listing, by ID or alias."""
+        config = self._parts.config()
+        found = config.resolve(model)
+        if found is None:
+            raise Fault(404, "model not found")
+        return json_answer(request, self._row(config.models[found]))
+
+    def _row(self, model: Model) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "id": model.id,
+            "object": "model",
+            "created": int(time.time()),
+            "owned_by": "llama-swap",
+        }
+        for key in ("name", "description"):
+            text = getattr(model, key).strip()
+            if text:
+                row[key] = text
+        listed: dict[str, Any] = {"type": "model"}
+        if model.aliases:
+            listed["aliases"] = list(model.aliases)
+        row["meta"] = {"llamaswap": listed}
+        child = self._parts.router.children.get(model.id)
+        loaded = child is not None and child.state in (State.STARTING, State.READY, State.STOPPING)
+        row["status"] = {"value": "loaded" if loaded else "unloaded"}
+        return row
+
+    def running(self, request: Request) -> bytes:
+        """The processes that live, sorted by model."""
+        rows = []
+        for model_id, child in sorted(self._parts.router.children.items()):
+            if child.state in (State.STOPPED, State.SHUTDOWN):
+                continue
+            model = child.model
+            rows.append(
+                {
+                    "model": model_id,
+                    "state": child.state.value,
+                    "cmd": model.cmd,
+                    "proxy": model.proxy,
+                    "ttl": int(model.ttl),
+                    "name": model.name,
+                    "description": model.description,
+                }
+            )
+        return json_answer(request, {"running": rows})
+
+    def unload_all_plain(self, request: Request) -> Deferred[bytes]:
+        """Stop everything; answers when it is gone."""
+        return self._unload_all().addCallback(lambda _: prepare(request, 200, "text/plain; charset=utf-8", b"OK"))
+
+    def unload_all(self, request: Request) -> Deferred[bytes]:
+        """The same, for programs."""
+        return self._unload_all().addCallback(lambda _: json_answer(request, {"msg": "ok"}))
+
+    def _unload_all(self) -> Deferred[None]:
+        return _unhurried(self._parts.router.unload(tuple(self._parts.router.children)))
+
+    def unload_one(self, request: Request, model: str) -> Deferred[bytes]:
+        """Stop one model, by ID or alias."""
+        found = self._parts.config().resolve(model)
+        if found is None:
+            raise Fault(404, "model not found")
+        done = _unhurried(self._parts.router.unload((found,)))
+        return done.addCallback(lambda _: prepare(request, 200, "text/plain; charset=utf-8", b"OK"))
+
+    # -- logs and events ---------------------------------------------------------------------
+
+    def history(self, request: Request) -> bytes:
+        """The combined history."""
+        if "text/html" in request.accepts():
+            return redirect(request, 302, b"/ui/")
+        return prepare(request, 200, "text/plain", self._parts.logs.combined.history())
+
+    def log_stream(self, request: Request, source: str = "") -> Any:
+        """A log as it is written: combined, `proxy`, `upstream`, or a model's."""
+        logs = self._parts.logs
+        log = {"": logs.combined, "proxy": logs.proxy, "upstream": logs.upstream}.get(source)
+        if log is None:
+            found = self._longest(source)
+            if found is None:
+                raise Fault(400, "invalid logger. Use 'proxy', 'upstream' or a model's ID")
+            log = logs.model(found)
+        query = request.uri.partition(b"?")[2]
+        skip = any(pair.partition(b"=")[0] == b"no-history" for pair in query.split(b"&"))
+        return stream_log(request, log, not skip, self._parts.streams)
+
+    def _longest(self, source: str) -> str | None:
+        """The model that the longest run of leading segments names."""
+        config = self._parts.config()
+        while source:
+            found = config.resolve(source)
+            if found is not None:
+                return found
+            source = source.rpartition("/")[0]
+        return None
+
+    def events(self, request: Request) -> Any:
+        """The event stream of the page."""
+        return self._parts.events.serve(request)
+
+    # -- requests under way ---------------------------------------------------------------------
+
+    def cancel(self, request: Request, number: str) -> bytes:
+        """End a request under way."""
+        exchange = self._parts.inflight.find(number)
+        if exchange is None or exchange.cancel is None:
+            raise Fault(404, "inflight request not found")
+        exchange.cancel()
+        return json_answer(request, {"msg": "ok"})
+
+    # -- profiles ----------------------------------------------------------------------------------
+
+    def profiles(self, request: Request) -> bytes:
+        """There are none yet."""
+        return json_answer(request, {"active": None, "profiles": []})
+
+    def choose_profile(self, request: Request) -> bytes:
+        """None can be chosen but none."""
+        try:
+            value = msgspec.json.decode(request.spool.whole() if request.spool.in_memory else b"")
+        except msgspec.DecodeError:
+            value = None
+        if not isinstance(value, dict):
+            raise Fault(400, "invalid profile request")
+        if "name" not in value:
+            raise Fault(400, "profile name is required")
+        name = value["name"]
+        if name is not None and not isinstance(name, str):
+            raise Fault(400, "profile name must be a string or null")
+        if name:
+            raise Fault(404, f'profile "{name}" not found')
+        return json_answer(request, {"active": None})
+
+
+def _unhurried(work: Deferred[None]) -> Deferred[None]:
+    """Wait for shared work without being able to cancel it: a client that leaves must not stop an unload."""
+    waiter: Deferred[None] = Deferred()
+
+    def tell(result: Any) -> None:
+        if not waiter.called:
+            waiter.callback(result)
+        elif isinstance(result, Failure):
+            _log.failure("internal error in work that nobody waits for any more", result)
+
+    work.addBoth(tell)
+    return waiter
+
+
+_PAGE = b"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>lswap</title></head>
+<body><h1>lswap</h1><ul>
+<li><a href="/v1/models">models</a></li>
+<li><a href="/running">running</a></li>
+<li><a href="/logs/stream">log</a></li>
+<li><a href="/api/events">events</a></li>
+</ul></body></html>
+"""

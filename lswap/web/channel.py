@@ -1,0 +1,352 @@
+"""One client connection: refuses what is malformed, too large or too slow, before any resource is asked.
+
+Decides where heads begin and end in time and size, and how a connection ends. Requests are `lswap.web.request`, the
+factory is `lswap.web.site`. Sources: RFC 9110, RFC 9112, the key `limits:`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import http
+
+from lswap.core.headers import connection_tokens
+from lswap.core.model import Limits
+from lswap.web.answers import error_body, reason
+from lswap.web.request import Request
+
+__all__ = ["Channel"]
+
+#: Seconds that a client gets to take the rest of an answer that was broken off.
+_CUT_LIMIT = 15.0
+#: Seconds that a refused client gets to read the answer, while what it still sends is thrown away.
+_LINGER = 2.0
+_MOST_HEADERS = 10_000
+#: Digits of the largest length that makes sense; Python refuses to read thousands of them.
+_LENGTH_DIGITS = 18
+_TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_BARE = re.compile(rb"[\x00\r\n]")
+_HOST = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]*")
+_ABSOLUTE = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE | re.DOTALL)
+#: Stands in for the bytes of a target that Twisted does not take, though servers do.
+_MASK = bytes(range(128)) + b"x" * 128
+_CODES = {
+    408: "request_timeout",
+    413: "request_too_large",
+    431: "request_head_too_large",
+    507: "insufficient_storage",
+}
+_LATE_HEAD = "the request's head did not come within limits.headTimeout"
+#: Twisted's class has no annotations.
+_Base: Any = http.HTTPChannel
+
+
+class _Phase(enum.Enum):
+    """What a connection is doing."""
+
+    #: It waits for its first request, or for the rest of its head.
+    FRESH = enum.auto()
+    #: It waits for another request.
+    IDLE = enum.auto()
+    #: A part of another head is there.
+    HEAD = enum.auto()
+    #: A head is complete, its body is not.
+    BODY = enum.auto()
+    #: A request is being answered: the only phase without a limit of time.
+    WORK = enum.auto()
+    #: The connection ends; nothing is read any more.
+    CLOSING = enum.auto()
+
+
+class Channel(_Base):  # type: ignore[misc]
+    """One client connection."""
+
+    factory: Any
+    transport: Any
+    requestFactory = Request
+    _log = Logger()
+    #: Whether the connection is encrypted.
+    secure = False
+    #: Whether the client was turned away.
+    refused = False
+    _phase = _Phase.FRESH
+    _deadline: float | None = None
+    _timer: IDelayedCall | None = None
+    #: Runs from the moment the connection is to close, for clients that do not take what is left for them.
+    _cut_timer: IDelayedCall | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way: its head is complete, its answer is not."""
+        return self._phase in (_Phase.BODY, _Phase.WORK)
+
+    @property
+    def under_way(self) -> tuple[bytes, bytes]:
+        """Method and target of the request whose body is being received."""
+        return self._command, self._path
+
+    def connectionMade(self) -> None:
+        """Limits are those of the configuration in force now."""
+        limits: Limits = self.factory.limits
+        self.MAX_LENGTH = limits.request_head
+        self.totalHeadersSize = limits.request_head
+        self.timeOut = None
+        self.secure = self.isSecure()
+        super().connectionMade()
+        self.factory.channels.add(self)
+        self._allow(limits.head_timeout)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Bytes of the client."""
+        if self._phase is _Phase.CLOSING:
+            return
+        if self.line_mode and not data.isascii():
+            self.lineReceived = self._odd_line
+        try:
+            super().dataReceived(data)
+        except Exception:
+            self._broken()
+            return
+        if self.line_mode and b"\n\n" in self._buffer:
+            # Twisted would wait for the line end that is one.
+            self._respondToBadRequestAndDisconnect()
+        self._note_progress()
+
+    # -- heads -----------------------------------------------------------------
+
+    def _odd_line(self, line: bytes) -> None:
+        """A line with bytes beyond ASCII: they are taken as they are in a target, and refused elsewhere before it."""
+        words = line.split(b" ")
+        if self.requests or len(words) != 3:
+            super().lineReceived(line)
+            return
+        super().lineReceived(b" ".join([words[0], words[1].translate(_MASK), words[2]]))
+        if self.requests:
+            self._path = words[1]
+
+    def headerReceived(self, line: bytes) -> bool:
+        """One header, kept as it came.
+
+        A space before the colon, a bare CR or LF, a NUL, two lengths: that is how two servers come to read one head
+        differently (RFC 9112, sections 5.1 and 6.1).
+        """
+        name, colon, value = line.partition(b":")
+        value = value.strip(b" \t")
+        if not colon or not name or name.translate(None, _TOKEN) or _BARE.search(value):
+            self._respondToBadRequestAndDisconnect()
+            return False
+        low = name.lower()
+        if low in (b"content-length", b"transfer-encoding") and not self._framing(low, value):
+            return False
+        headers = self.requests[-1].raw_headers
+        headers.append((name, value))
+        if len(headers) > _MOST_HEADERS:
+            self.refuse(431, f"request head has more than {_MOST_HEADERS} headers")
+            return False
+        return True
+
+    def _framing(self, low: bytes, value: bytes) -> bool:
+        """A header that tells where the body ends; False when the request was refused for it."""
+        if low == b"content-length":
+            if value.isdigit() and len(value) > _LENGTH_DIGITS:
+                self._too_large()
+                return False
+            return bool(self._maybeChooseTransferDecoder(b"Content-Length", value))
+        if value.lower() != b"chunked" or self._version != b"HTTP/1.1":
+            self._respondToBadRequestAndDisconnect()
+            return False
+        return bool(self._maybeChooseTransferDecoder(b"Transfer-Encoding", value))
+
+    def allHeadersReceived(self) -> None:
+        """The head is complete: refuse what is wrong or too large before its body is read, or asked for by a 100."""
+        request: Request = self.requests[-1]
+        limits: Limits = self.factory.limits
+        if not self._find_host(request):
+            self._respondToBadRequestAndDisconnect()
+            return
+        if self.length is not None and self.length > limits.request_body:
+            self._too_large()
+            return
+        self._phase = _Phase.BODY
+        self._allow(limits.head_timeout)
+        self.persistent = self.checkPersistence(request, self._version)
+        if self._version == b"HTTP/1.1" and (request.header(b"expect") or b"").lower() == b"100-continue":
+            self._send100Continue()
+
+    def _find_host(self, request: Request) -> bool:
+        """See that there is exactly one usable host; that of an absolute target wins (RFC 9112, section 3.2)."""
+        hosts = request.values(b"host")
+        if len(hosts) > 1 or (not hosts and self._version == b"HTTP/1.1"):
+            return False
+        if not self._path.startswith(b"/"):
+            absolute = _ABSOLUTE.fullmatch(self._path)
+            if absolute is not None:
+                hosts = [absolute[1].rpartition(b"@")[2]]
+                self._path = absolute[2] if absolute[2].startswith(b"/") else b"/" + absolute[2]
+                others = [header for header in request.raw_headers if header[0].lower() != b"host"]
+                request.raw_headers = [(b"Host", hosts[0]), *others]
+        return not hosts or _HOST.fullmatch(hosts[0]) is not None
+
+    def checkPersistence(self, request: Request, version: bytes) -> bool:
+        """Whether the connection stays open after the answer."""
+        return version == b"HTTP/1.1" and b"close" not in connection_tokens(request.raw_headers)
+
+    # -- requests ----------------------------------------------------------------
+
+    def allContentReceived(self) -> None:
+        """The request is whole."""
+        if not self.refused:
+            self._phase = _Phase.WORK
+            self._allow(None)
+            super().allContentReceived()
+
+    def requestDone(self, request: Request) -> None:
+        """The answer is written; the next request may follow on this connection, or be here already."""
+        if self._phase is _Phase.WORK:
+            self._phase = _Phase.IDLE
+            self._allow(self.factory.limits.idle_timeout)
+        if self.factory.ending:
+            self.persistent = False
+        super().requestDone(request)
+        self._note_progress()
+
+    # -- limits of time -----------------------------------------------------------
+
+    def setTimeout(self, period: float | None) -> None:
+        """Twisted's timer is not used."""
+
+    def resetTimeout(self) -> None:
+        """Twisted's timer is not used."""
+
+    @property
+    def _begun(self) -> bool:
+        """Whether there is a part of a head, if no request is under way."""
+        return bool(self.requests or self._buffer)
+
+    def _note_progress(self) -> None:
+        """Something came, or was worked off."""
+        limits: Limits = self.factory.limits
+        if self._phase is _Phase.BODY:
+            self._allow(limits.head_timeout)
+        elif self._phase is _Phase.IDLE and self._begun:
+            self._phase = _Phase.HEAD
+            self._allow(limits.head_timeout)
+
+    def _allow(self, seconds: float | None) -> None:
+        """Give the client so long from now; None is for ever. One delayed call serves a whole connection."""
+        if seconds is None:
+            self._deadline = None
+            return
+        self._deadline = self.factory.reactor.seconds() + seconds
+        if self._timer is None:
+            self._timer = self.callLater(seconds, self._look_at_clock)
+        elif self._timer.getTime() > self._deadline:
+            self._timer.reset(seconds)
+
+    def _look_at_clock(self) -> None:
+        self._timer = None
+        if self._deadline is None:
+            return
+        left = self._deadline - self.factory.reactor.seconds()
+        if left > 0:
+            self._timer = self.callLater(left, self._look_at_clock)
+        elif self._phase is _Phase.BODY:
+            self.refuse(408, "nothing of the request's body came within limits.headTimeout")
+        elif self._begun:
+            self.refuse(408, _LATE_HEAD)
+        else:
+            self.close_soon()
+
+    # -- ends --------------------------------------------------------------------------
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """A line beyond `limits.requestHead`."""
+        self.refuse(431, "request head is larger than limits.requestHead")
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        if self._receivedHeaderSize > self.totalHeadersSize:
+            self.refuse(431, "request head is larger than limits.requestHead")
+        else:
+            self.refuse(400, "malformed HTTP request")
+
+    def _too_large(self) -> None:
+        self.refuse(413, "request body is larger than limits.requestBody")
+
+    def _broken(self) -> None:
+        """An internal fault outside of any resource costs this connection."""
+        self._log.failure("internal error while reading from a client")
+        if self._phase is _Phase.WORK:
+            self._abort()
+        else:
+            self.refuse(500, "internal error; the log has the details")
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer with an error before the request is whole, and close; what still comes is not read."""
+        if self._phase is _Phase.CLOSING:
+            return
+        self.refused = True
+        accept = self.requests[-1].accepts() if self.requests else ""
+        kind, body = error_body(accept, status, message, _CODES.get(status))
+        lines = [
+            b"HTTP/1.1 %d %b" % (status, reason(status)),
+            b"Content-Type: %b" % kind.encode(),
+            b"Content-Length: %d" % len(body),
+            b"Date: " + self.factory.date(),
+            # Whether there is an Origin may not be known yet.
+            b"Access-Control-Allow-Origin: *",
+            b"Connection: close",
+        ]
+        is_head = bool(self.requests) and getattr(self, "_command", b"") == b"HEAD"
+        self.transport.writeSequence([b"\r\n".join(lines), b"\r\n\r\n", b"" if is_head else body])
+        self._close_within(_LINGER, half=True)
+
+    def loseConnection(self) -> None:
+        """Flush, then close; by force when the client has not taken what is left after `limits.idleTimeout`."""
+        self._close_within(self.factory.limits.idle_timeout)
+
+    def close_soon(self) -> None:
+        """Flush, then close; by force when the client does not read."""
+        self._close_within(_CUT_LIMIT)
+
+    def close_if_idle(self) -> None:
+        """Close the connection unless a request is under way."""
+        if not self.busy:
+            self.loseConnection()
+
+    def _close_within(self, seconds: float, half: bool = False) -> None:
+        """Read no more, flush, then close. With `half`, what the client still sends is thrown away in the meantime.
+
+        Closing with unread data would send a reset, which can destroy an answer on its way.
+        """
+        self._phase = _Phase.CLOSING
+        self._allow(None)
+        self._buffer = b""
+        if self._cut_timer is None:
+            self._cut_timer = self.callLater(seconds, self._abort)
+        half_close = getattr(self.transport, "loseWriteConnection", None)
+        if half and half_close is not None and not self.secure:
+            self._networkProducer.unregisterProducer()
+            half_close()
+        else:
+            super().loseConnection()
+
+    def _abort(self) -> None:
+        self._phase = _Phase.CLOSING
+        self._cut_timer = None
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The client is gone."""
+        self._phase = _Phase.CLOSING
+        self._deadline = None
+        for timer in (self._timer, self._cut_timer):
+            if timer is not None and timer.active():
+                timer.cancel()
+        self._timer = self._cut_timer = None
+        super().connectionLost(reason)
+        self.factory.closed(self)

@@ -1,0 +1,268 @@
+"""A request that keeps what the client wrote, and can be answered raw.
+
+Keeps the headers as they came, spools the body, finds the model's name in it, and is the client's side of a relay
+(`lswap.net.relay.Downstream`). `lswap.web.channel` makes it, the tree in `lswap.web.root` answers it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import server
+from twisted.web.http_headers import Headers as HeaderMap
+
+from lswap.core.find_model import Found, ModelFinder
+from lswap.core.headers import Headers
+from lswap.core.routes import is_model_route
+from lswap.net.body import Spool
+from lswap.net.connection import Call
+
+__all__ = ["Request"]
+
+#: A body beyond this size is searched for the model's name while it arrives.
+_SMALL = 65536
+#: Twisted's class has no annotations.
+_Base: Any = server.Request
+
+
+class Request(_Base):  # type: ignore[misc]
+    """One request. `raw_headers` has its headers in order and spelling, `spool` its body."""
+
+    defaultContentType = None
+    _log = Logger()
+
+    def __init__(self, channel: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(channel, *args, **kwargs)
+        self.raw_headers: Headers = []
+        self._parsed: HeaderMap | None = None
+        self.spool = Spool()
+        self.content: Any = self.spool
+        self.http11 = True
+        self.closing = False
+        self.cross_origin = False
+        #: The answer was broken off: nothing more is written, and the connection closes.
+        self.broken = False
+        self.producer: Any = None
+        self._finder: ModelFinder | None = None
+        self._searched = False
+
+    # -- headers -----------------------------------------------------------------
+
+    @property
+    def requestHeaders(self) -> HeaderMap:
+        """The headers as Twisted knows them; made when somebody asks, as the hot road does not."""
+        if self._parsed is None:
+            self._parsed = HeaderMap()
+            for name, value in self.raw_headers:
+                self._parsed.addRawHeader(name, value)
+        return self._parsed
+
+    @requestHeaders.setter
+    def requestHeaders(self, value: HeaderMap) -> None:
+        """Twisted's constructor sets an empty one."""
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a header; `name` in lower case."""
+        for header, value in self.raw_headers:
+            if header.lower() == name:
+                return value
+        return None
+
+    def values(self, name: bytes) -> list[bytes]:
+        """All values of a header; `name` in lower case."""
+        return [value for header, value in self.raw_headers if header.lower() == name]
+
+    # -- what the channel does ---------------------------------------------------
+
+    def gotLength(self, length: int | None) -> None:
+        """The head is complete. The body goes to the spool, which exists already."""
+
+    def parseCookies(self) -> None:
+        """Cookies are for the model server."""
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Take a piece of the body."""
+        if self.channel.refused:
+            return
+        if self.spool.length + len(data) > self.channel.factory.limits.request_body:
+            self.channel.refuse(413, "request body is larger than limits.requestBody")
+            return
+        try:
+            self.spool.write(data)
+        except OSError as problem:
+            self._log.error("cannot store the body of a request: {problem}", problem=problem)
+            self.channel.refuse(507, "the server has no room for the body of this request")
+            return
+        if self.spool.length > _SMALL:
+            self._search(data)
+
+    def _search(self, data: bytes) -> None:
+        """Look for the model's name in a large body while it arrives, so that it need not be read again."""
+        if not self._searched:
+            self._searched = True
+            method, target = self.channel.under_way
+            path, _, query = target.partition(b"?")
+            if is_model_route(method, path):
+                self._finder = ModelFinder(method, query, self._content_type())
+                for piece in self.spool.pieces():
+                    self._finder.feed(piece)
+        elif self._finder is not None:
+            self._finder.feed(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """The request is whole; `path` is its target, never an absolute one."""
+        self.method, self.uri, self.clientproto = command, path, version
+        self.path = self.uri.partition(b"?")[0]
+        self.args: dict[bytes, list[bytes]] = {}
+        self.http11 = version == b"HTTP/1.1"
+        self.closing = not self.channel.persistent
+        self.cross_origin = self.header(b"origin") is not None
+        self.process()
+
+    def process(self) -> None:
+        """Give the request to the tree."""
+        site = self.channel.factory
+        self.site = site
+        self.prepath: list[bytes] = []
+        self.postpath = [unquote_to_bytes(part) for part in self.path[1:].split(b"/")]
+        try:
+            self.render(site.resource)
+        except Exception:
+            self.processingFailed(Failure())
+
+    def processingFailed(self, reason: Failure) -> Failure:
+        """An internal fault: its traceback to the log, an error to the client; a begun answer is cut."""
+        self._log.failure("internal error while answering {method} {path}", reason, method=self.method, path=self.path)
+        if not self.over:
+            self.site.on_fault(self)
+        return reason
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to be said: the answer is whole or broken off, or the client is gone."""
+        return bool(self.finished or self._disconnected or self.broken)
+
+    def write(self, data: bytes) -> None:
+        """Write a piece of an answer of our own; before the first, the headers that all of them have."""
+        if self.broken or self._disconnected:
+            return
+        if not self.startedWriting:
+            self.setHeader(b"Date", self.date())
+            if self.cross_origin:
+                self.setHeader(b"Access-Control-Allow-Origin", b"*")
+            if self.closing:
+                self.setHeader(b"Connection", b"close")
+        super().write(data)
+
+    def finish(self) -> None:
+        """The answer is whole. One that was broken off stays so, whoever still wants to end it."""
+        if not self.broken:
+            super().finish()
+
+    def isSecure(self) -> bool:
+        """Whether the connection is encrypted."""
+        return bool(self.channel is not None and self.channel.secure)
+
+    def getRequestHostname(self) -> bytes:
+        """What klein asks for; no route of ours depends on the host, and some are odd."""
+        return b"lswap"
+
+    # -- what a relay does ---------------------------------------------------------
+
+    def date(self) -> bytes:
+        """The value of a Date header for now."""
+        return self.channel.factory.date()  # type: ignore[no-any-return]
+
+    def interim(self, data: bytes) -> None:
+        """Write a 1xx answer."""
+        if not self._disconnected:
+            self.channel.write(data)
+
+    def begin(self, status: int, data: Sequence[bytes]) -> None:
+        """Write a raw head and what there is of the body."""
+        self.startedWriting = True
+        self.code = status
+        if not self._disconnected:
+            self.channel.writeSequence(data)
+
+    def pass_on(self, data: bytes) -> None:
+        """Write raw bytes of the body."""
+        if not self._disconnected:
+            self.transport.write(data)
+
+    def end(self) -> None:
+        """A raw answer is whole."""
+        if not self.over:
+            self.finish()
+
+    def cut(self, reset: bool) -> None:
+        """Break the answer off so that the client sees it; flush first what was written, unless `reset`."""
+        if self.over:
+            return
+        self.broken = True
+        if reset:
+            self.channel.transport.abortConnection()
+        else:
+            self.channel.close_soon()
+
+    def take_from(self, producer: Call | None) -> None:
+        """The producer to pause and resume as the client reads."""
+        if producer is not None:
+            if not self.over:
+                self.registerProducer(producer, True)
+        elif self.producer is not None:
+            if self._disconnected:
+                self.producer = None
+            else:
+                self.unregisterProducer()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The client is gone."""
+        self.producer = None
+        super().connectionLost(reason)
+
+    # -- for resources ----------------------------------------------------------------
+
+    def named_model(self) -> Found | None:
+        """The model that this request names, if it does."""
+        finder = self._finder
+        if finder is None:
+            finder = ModelFinder(self.method, self.uri.partition(b"?")[2], self._content_type())
+            if finder.reads_body and self.spool.in_memory:
+                return finder.find(self.spool.whole())
+            if finder.reads_body:
+                for piece in self.spool.pieces():
+                    finder.feed(piece)
+        return finder.find(None)
+
+    def _content_type(self) -> bytes:
+        return self.header(b"content-type") or b""
+
+    @property
+    def remote(self) -> str:
+        """The address of the client's end of the connection."""
+        host = getattr(self.client, "host", None)
+        if host is None:
+            return "127.0.0.1"  # a socket of this machine's file system
+        if host.startswith("::ffff:"):
+            mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
+            return str(mapped) if mapped is not None else str(host)
+        return str(host)
+
+    @property
+    def shown_remote(self) -> str:
+        """The client's address for people: what a proxy in front says it is, else the connection's."""
+        for name in (b"x-forwarded-for", b"x-real-ip"):
+            first = (self.header(name) or b"").partition(b",")[0].strip()
+            if first:
+                return first.decode("utf-8", "replace")
+        return self.remote
+
+    def accepts(self) -> str:
+        """The `Accept` header, in lower case."""
+        return b", ".join(self.values(b"accept")).decode("latin-1").lower()

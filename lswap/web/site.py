@@ -1,0 +1,80 @@
+"""The HTTP server: all client connections, and what they share. Read `lswap.web.channel` and `.request` next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.web import http, server
+from twisted.web.resource import IResource
+
+from lswap.core.model import Limits
+from lswap.web.channel import Channel
+from lswap.web.request import Request
+
+__all__ = ["Site"]
+
+#: Twisted's class has no annotations.
+_Base: Any = server.Site
+
+
+class Site(_Base):  # type: ignore[misc]
+    """All connections, and what they share."""
+
+    noisy = False
+
+    def __init__(self, reactor: Any, resource: IResource, limits: Limits, on_fault: Callable[[Request], None]) -> None:
+        super().__init__(resource, requestFactory=Request, reactor=reactor, parsePOSTFormSubmission=False)
+        self.protocol = Channel
+        self.limits = limits
+        self.on_fault = on_fault
+        self.channels: set[Channel] = set()
+        #: Set at the end: connections are not kept any more.
+        self.ending = False
+        self._until_empty: list[Deferred[None]] = []
+        self._date = (0, b"")
+
+    def date(self) -> bytes:
+        """The value of a Date header, made once a second."""
+        now = int(time.time())
+        if self._date[0] != now:
+            self._date = (now, http.datetimeToString(now))
+        return self._date[1]
+
+    def log(self, request: Any) -> None:
+        """Access lines are written by the resources, which know more."""
+
+    def startFactory(self) -> None:
+        """No access log of Twisted's, and none of its timers."""
+
+    def stopFactory(self) -> None:
+        """Nothing was started."""
+
+    def closed(self, channel: Channel) -> None:
+        """A connection is gone."""
+        self.channels.discard(channel)
+        if not self.channels:
+            waiting, self._until_empty = self._until_empty, []
+            for waiter in waiting:
+                waiter.callback(None)
+
+    def close_idle(self) -> None:
+        """Close the connections that have no request under way, and the others after theirs."""
+        self.ending = True
+        for channel in list(self.channels):
+            channel.close_if_idle()
+
+    def when_empty(self) -> Deferred[None]:
+        """Fires when there is no connection left; what was written to them is on its way then."""
+        if not self.channels:
+            return succeed(None)
+        waiter: Deferred[None] = Deferred()
+        self._until_empty.append(waiter)
+        return waiter
+
+    def abort(self) -> None:
+        """Close all connections hard."""
+        for channel in list(self.channels):
+            channel.transport.abortConnection()
