@@ -1,0 +1,108 @@
+"""`lswap`: the proxy in the foreground, and small commands beside it.
+
+The first word chooses: `lswap check` and its like, else the flags of `twistd llamaswap` (`lswap.tap`, to be read next).
+The foreground has none of twistd's habits (pid file, daemon, umask), and installs the `lswap` reactor before anything
+imports one; so nothing here may import Twisted at the top.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lswap import options as words_of
+
+if TYPE_CHECKING:
+    from twisted.application.service import IService
+
+__all__ = ["COMMANDS", "check", "main", "serve"]
+
+_CHECK_FLAGS = (
+    *(flag for flag in words_of.FLAGS if flag.name in ("config", "config-dir")),
+    words_of.Flag("json", "", "print one JSON object instead of lines"),
+)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a command line (default: this process's own) to its end; the exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    if words and words[0] in COMMANDS:
+        return COMMANDS[words[0]](words[1:])
+    return serve(words)
+
+
+def serve(words: Sequence[str]) -> int:
+    """Run the proxy until it is told to stop.
+
+    @raise SystemExit: flags or a configuration that cannot be used, as `lswap.tap` says it.
+    """
+    from lswap import tap
+    from lswap.net import reactor as ours
+    from lswap.net.lean import without_openssl
+
+    options = tap.Options()
+    options.parseOptions(words)
+    with without_openssl(not options.settings.uses_tls):
+        ours.install()
+        from twisted.internet import reactor
+
+    return _run(tap.makeService(options, reactor), reactor)
+
+
+def _run(service: IService, reactor: Any) -> int:
+    """Log to standard output, start the service, and turn the reactor until it stops."""
+    from twisted.internet.error import CannotListenError
+    from twisted.logger import globalLogBeginner
+    from twisted.python.reflect import namedAny
+
+    from lswap import tap
+    from lswap.errors import LswapError
+
+    globalLogBeginner.beginLoggingTo([namedAny(tap.OBSERVER_FACTORY)()])
+    try:
+        service.privilegedStartService()
+        service.startService()
+    except (CannotListenError, LswapError) as error:
+        # Standard error proper: `sys.stderr` goes to the log by now.
+        print(f"lswap: {error}", file=sys.__stderr__)
+        return 1
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    reactor.run()
+    return 0
+
+
+def check(words: Sequence[str]) -> int:
+    """`lswap check`: print all problems and warnings of a configuration; 0, or 1 if there is a problem.
+
+    Nothing is started. With `-json`: one object with the lists `problems` and `warnings`.
+    """
+    try:
+        values = words_of.read(words, _CHECK_FLAGS)
+        if "help" in values:
+            print(words_of.usage("lswap check", _CHECK_FLAGS), end="")
+            return 0
+        settings = words_of.settle(values)
+    except words_of.OptionError as error:
+        print(error, file=sys.stderr)
+        return error.status
+    from lswap import tap
+
+    loaded = tap.load(settings.config, settings.config_dir)
+    if values.get("json"):
+        import msgspec
+
+        listed = {"problems": loaded.problems, "warnings": loaded.warnings}
+        print(msgspec.json.format(msgspec.json.encode(listed)).decode())
+    else:
+        for problem in loaded.problems:
+            print(problem)
+        for warning in loaded.warnings:
+            print(f"{warning} (warning)")
+        counts = f"{tap.counted(len(loaded.problems), 'problem')}, {tap.counted(len(loaded.warnings), 'warning')}"
+        print(counts, file=sys.stderr)
+    return 1 if loaded.problems else 0
+
+
+#: First word of a command line to what it runs.
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"check": check}

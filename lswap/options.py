@@ -1,0 +1,166 @@
+"""What the words of a command line mean: flags in, frozen settings out, or a text that says what is wrong.
+
+Decides only; prints nothing, reads no file, imports nothing of Twisted, so that a command may look at its words before
+a reactor is chosen. Both commands use it: read `lswap.tap` (`twistd llamaswap`) or `lswap.cli` (`lswap`) next.
+Source: command line reference, section 1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from lswap.errors import LswapError
+
+__all__ = ["FLAGS", "Flag", "OptionError", "Settings", "read", "settle", "usage", "version_line"]
+
+#: Words that a boolean flag takes after its equals sign.
+_WORDS = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.fromkeys(
+    ("0", "f", "F", "false", "FALSE", "False"), False
+)
+
+
+class OptionError(LswapError):
+    """The command line cannot be followed. The caller's fault.
+
+    `status` is the exit code that goes with it: 2 for words that are no flags, 1 for flags that do not go together.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """One flag. `value` names its value in the help; an empty one makes it boolean."""
+
+    name: str
+    value: str
+    help: str
+    short: str = ""
+
+
+FLAGS = (
+    Flag("config", "FILE", "the configuration", short="c"),
+    Flag("config-dir", "DIR", "folder whose *.yaml and *.yml files are merged, after -config"),
+    Flag("listen", "ADDRESS", "host:port; without it :8080, or :8443 with TLS"),
+    Flag("watch-config", "", "reload when the configuration changes (comes with a later version)"),
+    Flag("tls-cert-file", "FILE", "PEM certificate, with its chain (comes with a later version)"),
+    Flag("tls-key-file", "FILE", "PEM private key (comes with a later version)"),
+    Flag("version", "", "print the version and exit"),
+)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the command line says to the service."""
+
+    config: str | None = None
+    config_dir: str | None = None
+    #: `host:port`, `:port` or an endpoint string; never empty.
+    listen: str = ":8080"
+    watch_config: bool = False
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    #: File creation mask for model servers; None leaves the one that the process has when it starts them.
+    umask: int | None = None
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the port that lswap listens on is to be encrypted."""
+        return self.tls_cert_file is not None or self.listen.startswith(("ssl:", "tls:"))
+
+
+def read(words: Sequence[str], flags: Sequence[Flag] = FLAGS) -> dict[str, str | bool]:
+    """The flags among `words` with their values; the last of equal flags wins.
+
+    One dash is as good as two; a value follows as the next word or after `=`, for a boolean only after `=`.
+    The first `-h`, `-help` ends the reading, and only `help` is returned then.
+
+    @raise OptionError: a word that is no flag, a flag without its value, or a word for true or false that is neither.
+    """
+    known = {flag.name: flag for flag in flags} | {flag.short: flag for flag in flags if flag.short}
+    found: dict[str, str | bool] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--" or len(word) < 2 or word[0] != "-":
+            # The reference ignores these and whatever follows, so that flags get lost.
+            surplus = word if word != "--" else next(iter(rest), None)
+            if surplus is None:
+                break
+            raise OptionError(
+                f'unexpected argument "{surplus}": only flags are taken, and true or false follows its flag after "="',
+                2,
+            )
+        name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
+        if not name or name.startswith("-"):
+            raise OptionError(f"bad flag syntax: {word}", 2)
+        flag = known.get(name)
+        if flag is None:
+            if name in ("h", "help"):
+                return {"help": True}
+            raise OptionError(f"flag provided but not defined: -{name}", 2)
+        if not flag.value:
+            if equals and value not in _WORDS:
+                raise OptionError(f'invalid boolean value "{value}" for -{name}: parse error', 2)
+            found[flag.name] = _WORDS[value] if equals else True
+        elif equals:
+            found[flag.name] = value
+        elif rest:
+            found[flag.name] = rest.pop(0)
+        else:
+            raise OptionError(f"flag needs an argument: -{name}", 2)
+    return found
+
+
+def settle(values: dict[str, str | bool], umask: int | None = None) -> Settings:
+    """Settings from flags that `read` found, defaults filled in; an empty value counts as not given.
+
+    @raise OptionError: flags that do not go together, or whose time has not come.
+    """
+
+    def text(name: str) -> str | None:
+        value = values.get(name)
+        return value if isinstance(value, str) and value else None
+
+    if not text("config") and not text("config-dir"):
+        raise OptionError("at least one of -config or -config-dir must be provided", 1)
+    cert, key = text("tls-cert-file"), text("tls-key-file")
+    if (cert is None) != (key is None):
+        raise OptionError("both -tls-cert-file and -tls-key-file must be provided for TLS", 1)
+    settings = Settings(
+        config=text("config"),
+        config_dir=text("config-dir"),
+        listen=text("listen") or (":8443" if cert else ":8080"),
+        watch_config=values.get("watch-config") is True,
+        tls_cert_file=cert,
+        tls_key_file=key,
+        umask=umask,
+    )
+    if settings.tls_cert_file:
+        raise OptionError("TLS comes with a later version: leave out -tls-cert-file and -tls-key-file", 1)
+    if settings.watch_config:
+        raise OptionError("-watch-config comes with a later version: leave it out, and restart after a change", 1)
+    return settings
+
+
+def usage(command: str, flags: Sequence[Flag] = FLAGS, more: str = "") -> str:
+    """The help text of a command, ending in a newline; `more` follows the flags."""
+    lines = [f"Usage: {command} [flags]", ""]
+    for flag in (*flags, Flag("help", "", "print this text and exit", short="h")):
+        short = f"-{flag.short}, " if flag.short else "    "
+        lines.append(f"  {short}{f'-{flag.name} {flag.value}'.rstrip():<20}  {flag.help}")
+    lines += ["", "One dash or two, and -flag VALUE or -flag=VALUE, are the same."]
+    return "\n".join(lines) + "\n" + more
+
+
+def version_line() -> str:
+    """What `-version` prints: the version, and where the package was built from, if that is known."""
+    from lswap import __version__
+
+    try:
+        from lswap._build import BUILT, COMMIT
+    except ImportError:
+        COMMIT = BUILT = "unknown"
+    return f"version: {__version__} ({COMMIT}), built at {BUILT}"

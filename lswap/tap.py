@@ -1,0 +1,132 @@
+"""`twistd llamaswap`: its options, and the service that they ask for.
+
+Only composes: words become settings (`lswap.options`), the sources a configuration (`lswap.core.config`), and both a
+service (`lswap.app`, the file to read next). What cannot be used is told on standard error, and ends the program
+with the exit code of the command line reference, section 1.3, before anything has begun.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.python import usage
+
+from lswap import options as words_of
+from lswap.net.lean import without_openssl
+
+if TYPE_CHECKING:
+    from twisted.application.service import IService
+
+    from lswap.core.config import Loaded
+
+__all__ = ["OBSERVER_FACTORY", "Options", "load", "makeService"]
+
+#: Dotted name of what makes the log observer, in the form in which `twistd --logger` takes it.
+OBSERVER_FACTORY = "lswap.service.logs.observer_factory"
+
+
+class Options(usage.Options):
+    """The flags in Go's syntax; after `parseOptions`, `settings` says it all.
+
+    The tables of flags serve twistd's shell completion, and those who read an option by its name.
+    """
+
+    synopsis = "[flags]"
+    optParameters = [[flag.name, flag.short or None, None, flag.help] for flag in words_of.FLAGS if flag.value]  # noqa: RUF012
+    optFlags = [[flag.name, None, flag.help] for flag in words_of.FLAGS if not flag.value and flag.name != "version"]  # noqa: RUF012
+
+    settings: words_of.Settings
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """Read the words and settle what they mean.
+
+        @raise SystemExit: after printing what was asked for (0) or what is wrong (1, or 2 for words that are no flags).
+        """
+        try:
+            values = words_of.read(sys.argv[1:] if options is None else options)
+            if "help" in values:
+                print(self.getUsage(), end="")
+                raise SystemExit(0)
+            if values.pop("version", False):
+                print(words_of.version_line())
+                raise SystemExit(0)
+            self.settings = words_of.settle(values, self._umask())
+        except words_of.OptionError as error:
+            # Not a UsageError: twistd would print its own options, and end with 1 in all cases.
+            print(error, file=sys.stderr)
+            if error.status == 2:
+                print(self.getUsage(), end="", file=sys.stderr)
+            raise SystemExit(error.status) from None
+        self.update(values)
+        self.postOptions()
+
+    def postOptions(self) -> None:
+        """Let twistd log in our form, unless its own options say how it should."""
+        parent = self.parent
+        if parent is None or not (parent.get("nodaemon") or parent.get("debug")):
+            return  # a daemon keeps twistd's log file
+        if parent.get("logger") is None and parent.get("logfile") in (None, "", "-") and not parent.get("syslog"):
+            # The name, not the object: twistd looks it up after us.
+            parent["logger"] = OBSERVER_FACTORY
+
+    def getUsage(self, width: int | None = None) -> str:
+        """The help text; the width of the terminal does not matter."""
+        if self.parent is not None:
+            return words_of.usage("twistd [options of twistd] llamaswap")
+        return words_of.usage("lswap", more="\nlswap check -help tells how to check a configuration.\n")
+
+    def _umask(self) -> int:
+        """The mask that models shall have: twistd's `--umask`, else the one in force now.
+
+        A daemon gets 077 from twistd, which is meant for twistd's own files.
+        """
+        asked = None if self.parent is None else self.parent.get("umask")
+        if isinstance(asked, int):
+            return asked
+        mask = os.umask(0)
+        os.umask(mask)
+        return mask
+
+
+def load(config: str | None, config_dir: str | None) -> Loaded:
+    """Read and check the sources; blocking. What is wrong is in the result, nothing is raised."""
+    from lswap.core.config import Loaded
+    from lswap.core.config import load as load_sources
+    from lswap.net.config_files import read_sources
+
+    sources, problems = read_sources(config, config_dir)
+    if problems:
+        # What is missing there would make what is left look wrong.
+        return Loaded(None, tuple(problems))
+    return load_sources(sources, os.environ)
+
+
+def makeService(options: Options, reactor: Any = None) -> IService:
+    """The whole of lswap as a service that has not started.
+
+    @raise SystemExit: 1 after all problems of the configuration were printed.
+    """
+    settings = options.settings
+    loaded = load(settings.config, settings.config_dir)
+    if loaded.problems:
+        for problem in loaded.problems:
+            print(problem, file=sys.stderr)
+        print(f"failed to load config: {counted(len(loaded.problems), 'problem')}", file=sys.stderr)
+        raise SystemExit(1)
+    with without_openssl(not settings.uses_tls):
+        from lswap.app import make_service
+
+        if reactor is None:
+            from twisted.internet import reactor
+    return make_service(settings, loaded, reactor)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 problem`, `2 problems`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
