@@ -16,31 +16,53 @@ from treq.client import HTTPClient
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from lswap.core.config import Loaded
+from lswap.core.difference import Difference
+from lswap.core.events import State
 from lswap.core.model import Config
-from lswap.core.plan_group import GroupPolicy
-from lswap.core.scheduler import ModelRules, Scheduler
+from lswap.errors import LswapError
 from lswap.net import signals
 from lswap.net.agent import UpstreamAgent
+from lswap.net.config_files import load_files
 from lswap.net.dial import Origin
 from lswap.net.guard import Guard
 from lswap.net.listen import CannotListen, endpoint_for, open_port
 from lswap.net.process import DRAIN, UNKILLABLE, Processes
 from lswap.net.upstream import Upstream
+from lswap.net.watch import Watcher, fingerprint
 from lswap.options import Settings
-from lswap.service.children import Child, Tools
+from lswap.service.captures import Captures
+from lswap.service.children import Tools
+from lswap.service.events import Bus
 from lswap.service.exchange import InFlight
+from lswap.service.fleet import Fleet
 from lswap.service.logs import Logs, logs
-from lswap.service.router import Router
+from lswap.service.monitor import Monitor
+from lswap.service.names import Names
+from lswap.service.peers import Peers
+from lswap.service.preload import Preloader
+from lswap.service.profiles import Profiles
+from lswap.service.recorder import Recorder
+from lswap.service.reload import Reloader
+from lswap.service.selectors import Selectors
+from lswap.service.store import Store
+from lswap.web.access_log import AccessLog
+from lswap.web.activity import add_activity
 from lswap.web.admin import Admin, Parts
+from lswap.web.auth import Gate
+from lswap.web.comfyui import ComfyRoutes
 from lswap.web.events import EventStreams
 from lswap.web.forward import Forwarder
+from lswap.web.listing import Listing, add_listing
 from lswap.web.live import LiveStreams
 from lswap.web.openai import ModelRoutes
+from lswap.web.performance import add_performance
+from lswap.web.plan import PlanRoutes
+from lswap.web.profiles import add_profiles
 from lswap.web.root import Front, new_app, on_fault
 from lswap.web.site import Site
 from lswap.web.upstream import UpstreamRoutes
@@ -78,7 +100,6 @@ class LswapService(Service):
         """Build the parts; nothing starts. `processes` and `own_logs` stand in for those of this machine."""
         assert loaded.config is not None
         self.reactor = reactor
-        self.config: Config = loaded.config
         self._settings = settings
         self._warnings = loaded.warnings
         self._port: IListeningPort | None = None
@@ -98,17 +119,44 @@ class LswapService(Service):
             in_thread=self._in_thread,
         )
         self.inflight = InFlight()
-        self.router = _router(self.config, reactor)
-        self.router.children = {
-            model.id: Child(model, self._tools, self.router.state_changed) for model in self.config.models.values()
-        }
+        self.fleet = Fleet(loaded.config, self._tools)
+        self.router = self.fleet.router
+        self._preloader = Preloader(self.fleet)
+        self.peers = Peers(reactor, loaded.config, self._tools.environment)
+        self.profiles = Profiles(self._current)
+        self.bus = Bus()
+        self.fleet.watchers.append(lambda *_: self.bus.publish("modelStatus"))
+        self.names = Names(self._current, self.profiles, Selectors(self._current, self.fleet.state_of))
+        self.reloader = Reloader(reactor, self._load, self._take_over)
+        self._watcher = Watcher(reactor, self._look, self._sources_changed) if settings.watch_config else None
+        self.monitor = Monitor(reactor, self._in_thread, self._anything_runs, loaded.config.performance)
+        self.fleet.watchers.append(lambda *_: self.monitor.wake())
         self._streams = LiveStreams(reactor)
+        self.captures = Captures(loaded.config.capture_buffer << 20)
+        self.store = Store(
+            reactor, loaded.config.store_path, loaded.config.metrics_max_in_memory, threaded=own_logs is None
+        )
         self.site = Site(reactor, self._tree(), self.config.limits, on_fault)
+        self.site.refuses_early = self._gate.refuses_early
+        self.site.access_log = AccessLog(self._logs.info, reactor.seconds)
 
     def _tree(self) -> Front:
         app = new_app()
         forwarder = Forwarder(self.reactor, self.router, self.inflight)
-        events = EventStreams(self.reactor, self._current, self.router, self.inflight, self._logs, self._streams)
+        self._tunnels = forwarder.tunnels
+        forwarder.recorder = Recorder(self.reactor, self.store, self.captures, self.bus, self._priority_of)
+        listing = Listing(self._current, lambda: self.router.children, self.profiles)
+        events = EventStreams(
+            self.reactor,
+            self._current,
+            self.router,
+            self.inflight,
+            self._logs,
+            self._streams,
+            listing,
+            self.profiles,
+            self.bus,
+        )
         parts = Parts(
             clock=self.reactor,
             config=self._current,
@@ -117,13 +165,65 @@ class LswapService(Service):
             logs=self._logs,
             streams=self._streams,
             events=events,
+            reload=self.reloader.reload,
         )
-        ModelRoutes(self.reactor, self._current, forwarder).add_to(app)
+        models = ModelRoutes(self.reactor, self._current, forwarder, self.names, self.peers)
+        models.add_to(app)
         Admin(parts).add_to(app)
-        return Front(app, UpstreamRoutes(self.reactor, self._current, forwarder))
+        add_listing(app, listing)
+        add_profiles(app, self._current, self.profiles)
+        add_activity(app, self.store, self.captures)
+        add_performance(app, self.monitor, self._in_thread)
+        PlanRoutes(self.reactor, self._current, self.router).add_to(app)
+        upstream = UpstreamRoutes(self.reactor, self._current, forwarder, self.profiles, self.peers)
+        ComfyRoutes(self.reactor, self._current, forwarder).add_to(app)
+        self._gate = Gate(self._current, app)
+        return Front(app, upstream, self._gate.admit, models)
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.fleet.config
 
     def _current(self) -> Config:
-        return self.config
+        return self.fleet.config
+
+    def _anything_runs(self) -> bool:
+        idle = (State.STOPPED, State.SHUTDOWN)
+        return any(child.state not in idle for child in self.fleet.children.values())
+
+    def _priority_of(self, model: str) -> int:
+        return self.config.priorities.get(model, 0)
+
+    # -- reload ----------------------------------------------------------------------
+
+    def _load(self) -> Loaded:
+        """Read everything anew, in a thread; ports stay where they are."""
+        models = (child.model for child in list(self.fleet.children.values()))  # those on their way out as well
+        ports = {model.id: model.port for model in models if model.port is not None}
+        ports |= {model.id: model.port for model in self.config.models.values() if model.port is not None}
+        return load_files(self._settings.config, self._settings.config_dir, os.environ, ports)
+
+    def _look(self) -> bytes | None:
+        return fingerprint(self._settings.config, self._settings.config_dir)
+
+    def _sources_changed(self) -> None:
+        self.reloader.reload(patient=True)
+
+    def _take_over(self, config: Config) -> Difference:
+        made = self.fleet.take_over(config)
+        self.peers.take_over(config)
+        self.names.reloaded()
+        self.store.use(config.store_path, config.metrics_max_in_memory)
+        self.monitor.configure(config.performance)
+        self.captures.budget = config.capture_buffer << 20
+        self.bus.publish("uiConfig")
+        self.bus.publish("modelStatus")
+        self.site.limits = config.limits
+        self._logs.configure(config.log_level, config.log_to_stdout, config.log_time_format)
+        self._logs.retain(config.models)
+        self._preloader.start()
+        return made
 
     def _in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
         # The pool is asked for late: threads do not survive the step into the background.
@@ -150,10 +250,22 @@ class LswapService(Service):
         # Before the port is open: no client may see a server that would still die of a hangup.
         self._restore_signals = signals.install(self.reactor, self._stop, self._stop_at_once, self._hangup)
         try:
-            self._port = open_port(self._settings.listen, self.site, self.reactor)
+            self._port = open_port(self._settings.listen, self._factory(), self.reactor)
         except BaseException:
             self._undo_start()
             raise
+
+    def _factory(self) -> IProtocolFactory:
+        """The site, behind TLS where that is asked for."""
+        cert, key = self._settings.tls_cert_file, self._settings.tls_key_file
+        if cert is None or key is None:
+            return self.site
+        from lswap.net.tls import encrypted  # noqa: PLC0415 - OpenSSL is large
+
+        try:
+            return encrypted(self.site, cert, key, self.reactor)
+        except LswapError as error:
+            raise CannotListen(f"lswap: {error}") from error
 
     def startService(self) -> None:
         """Start the parts; models start with their first request."""
@@ -176,13 +288,25 @@ class LswapService(Service):
         _raise_file_limit()
         self._guard.start()
         for warning in self._warnings:
-            self._log.warn("{warning}", warning=str(warning))
-        self._log.info("lswap listening on http://{listen}", listen=self._settings.listen)
+            self._log.warn("{problem}", problem=str(warning))  # old observers take `warning` for Python's
+        if self._watcher is not None:
+            self._watcher.start(self._look())
+        self._announce()
+        self._preloader.start()
         gc.collect()
         gc.freeze()
 
+    def _announce(self) -> None:
+        listen = self._settings.listen
+        if self._settings.uses_tls:
+            self._log.info("lswap listening with TLS on https://{listen}", listen=listen)
+        else:
+            self._log.info("lswap listening on http://{listen}", listen=listen)
+
     def _undo_start(self) -> None:
         """Leave nothing half-started behind."""
+        if self._watcher is not None:
+            self._watcher.stop()
         port, self._port = self._port, None
         if port is not None:
             port.stopListening()
@@ -217,7 +341,7 @@ class LswapService(Service):
             child.kill()
 
     def _hangup(self) -> None:
-        self._log.info("SIGHUP: reload comes with a later version; restart lswap to take a changed configuration over")
+        self.reloader.reload()
 
     # -- stop ------------------------------------------------------------------------------
 
@@ -239,6 +363,10 @@ class LswapService(Service):
         self._logs.detach()
 
     async def _stop_listening(self) -> None:
+        self.reloader.stop()
+        self._preloader.stop()
+        if self._watcher is not None:
+            self._watcher.stop()
         port, self._port = self._port, None
         stopped = port.stopListening() if port is not None else None
         if stopped is not None:
@@ -248,13 +376,15 @@ class LswapService(Service):
         """Let requests come to their end, and clients take the last bytes of the answers."""
         self.site.close_idle()
         self._streams.end_all()
+        self._tunnels.end()
         await self._wait(self.site.when_empty(), DRAIN_LIMIT)
 
     async def _end_models(self) -> None:
+        self.peers.shut_down()
         gone = self.router.shut_down()
         if self._hurry:
             self._kill()
-        longest = max((model.unload_timeout for model in self.config.models.values()), default=0.0)
+        longest = max((child.model.unload_timeout for child in self.router.children.values()), default=0.0)
         if not await self._wait(gone, longest + _END_LIMIT, hurried=False):
             self._log.error("a model did not end in time; the guard will see to it")
 
@@ -267,6 +397,9 @@ class LswapService(Service):
     async def _close(self) -> None:
         for child in self.router.children.values():
             child.close()
+        self.peers.close()
+        self.monitor.stop()
+        await self.store.stop()
         for pool in self._pools.values():
             pool.close()
         self._guard.stop()
@@ -294,15 +427,6 @@ class LswapService(Service):
             return in_time
 
         return done.addCallback(tidy)
-
-
-def _router(config: Config, reactor: Any) -> Router:
-    rules = {
-        model.id: ModelRules(concurrency_limit=model.concurrency_limit, priority=config.priorities.get(model.id, 0))
-        for model in config.models.values()
-    }
-    policy = GroupPolicy(config.groups)
-    return Router(reactor, Scheduler(rules, policy, config.limits.queue))
 
 
 def _raise_file_limit() -> None:

@@ -7,6 +7,7 @@ imports one; so nothing here may import Twisted at the top.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from lswap import options as words_of
 if TYPE_CHECKING:
     from twisted.application.service import IService
 
-__all__ = ["COMMANDS", "check", "main", "serve"]
+__all__ = ["COMMANDS", "check", "main", "plan", "serve"]
 
 _CHECK_FLAGS = (
     *(flag for flag in words_of.FLAGS if flag.name in ("config", "config-dir")),
@@ -52,7 +53,6 @@ def serve(words: Sequence[str]) -> int:
 
 def _run(service: IService, reactor: Any) -> int:
     """Log to standard output, start the service, and turn the reactor until it stops."""
-    from twisted.internet.error import CannotListenError
     from twisted.logger import globalLogBeginner
     from twisted.python.reflect import namedAny
 
@@ -63,9 +63,9 @@ def _run(service: IService, reactor: Any) -> int:
     try:
         service.privilegedStartService()
         service.startService()
-    except (CannotListenError, LswapError) as error:
+    except LswapError as error:
         # Standard error proper: `sys.stderr` goes to the log by now.
-        print(f"lswap: {error}", file=sys.__stderr__)
+        print(f"lswap: {str(error).removeprefix('lswap: ')}", file=sys.__stderr__)
         return 1
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.run()
@@ -87,22 +87,31 @@ def check(words: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return error.status
     from lswap import tap
+    from lswap.net.config_files import advice
 
     loaded = tap.load(settings.config, settings.config_dir)
+    warnings = sorted((*loaded.warnings, *advice(loaded, os.environ)))
     if values.get("json"):
         import msgspec
 
-        listed = {"problems": loaded.problems, "warnings": loaded.warnings}
+        listed = {"problems": loaded.problems, "warnings": warnings}
         print(msgspec.json.format(msgspec.json.encode(listed)).decode())
     else:
         for problem in loaded.problems:
             print(problem)
-        for warning in loaded.warnings:
+        for warning in warnings:
             print(f"{warning} (warning)")
-        counts = f"{tap.counted(len(loaded.problems), 'problem')}, {tap.counted(len(loaded.warnings), 'warning')}"
+        counts = f"{tap.counted(len(loaded.problems), 'problem')}, {tap.counted(len(warnings), 'warning')}"
         print(counts, file=sys.stderr)
     return 1 if loaded.problems else 0
 
 
+def plan(words: Sequence[str]) -> int:
+    """`lswap plan`: ask a running lswap what it would do; see `lswap.cli_plan`."""
+    from lswap import cli_plan
+
+    return cli_plan.plan(words)
+
+
 #: First word of a command line to what it runs.
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"check": check}
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"plan": plan, "check": check}

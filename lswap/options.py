@@ -45,9 +45,9 @@ FLAGS = (
     Flag("config", "FILE", "the configuration", short="c"),
     Flag("config-dir", "DIR", "folder whose *.yaml and *.yml files are merged, after -config"),
     Flag("listen", "ADDRESS", "host:port; without it :8080, or :8443 with TLS"),
-    Flag("watch-config", "", "reload when the configuration changes (comes with a later version)"),
-    Flag("tls-cert-file", "FILE", "PEM certificate, with its chain (comes with a later version)"),
-    Flag("tls-key-file", "FILE", "PEM private key (comes with a later version)"),
+    Flag("watch-config", "", "reload when the configuration changes"),
+    Flag("tls-cert-file", "FILE", "PEM certificate, with its chain"),
+    Flag("tls-key-file", "FILE", "PEM private key"),
     Flag("version", "", "print the version and exit"),
 )
 
@@ -117,7 +117,7 @@ def read(words: Sequence[str], flags: Sequence[Flag] = FLAGS) -> dict[str, str |
 def settle(values: dict[str, str | bool], umask: int | None = None) -> Settings:
     """Settings from flags that `read` found, defaults filled in; an empty value counts as not given.
 
-    @raise OptionError: flags that do not go together, or whose time has not come.
+    @raise OptionError: flags that do not go together.
     """
 
     def text(name: str) -> str | None:
@@ -129,7 +129,7 @@ def settle(values: dict[str, str | bool], umask: int | None = None) -> Settings:
     cert, key = text("tls-cert-file"), text("tls-key-file")
     if (cert is None) != (key is None):
         raise OptionError("both -tls-cert-file and -tls-key-file must be provided for TLS", 1)
-    settings = Settings(
+    return Settings(
         config=text("config"),
         config_dir=text("config-dir"),
         listen=text("listen") or (":8443" if cert else ":8080"),
@@ -138,11 +138,6 @@ def settle(values: dict[str, str | bool], umask: int | None = None) -> Settings:
         tls_key_file=key,
         umask=umask,
     )
-    if settings.tls_cert_file:
-        raise OptionError("TLS comes with a later version: leave out -tls-cert-file and -tls-key-file", 1)
-    if settings.watch_config:
-        raise OptionError("-watch-config comes with a later version: leave it out, and restart after a change", 1)
-    return settings
 
 
 def usage(command: str, flags: Sequence[Flag] = FLAGS, more: str = "") -> str:

@@ -79,7 +79,11 @@ class Options(usage.Options):
         """The help text; the width of the terminal does not matter."""
         if self.parent is not None:
             return words_of.usage("twistd [options of twistd] llamaswap")
-        return words_of.usage("lswap", more="\nlswap check -help tells how to check a configuration.\n")
+        return words_of.usage(
+            "lswap",
+            more="\nlswap check -help tells how to check a configuration,\n"
+            "lswap plan -help how to ask what a request would do.\n",
+        )
 
     def _umask(self) -> int:
         """The mask that models shall have: twistd's `--umask`, else the one in force now.
@@ -96,15 +100,9 @@ class Options(usage.Options):
 
 def load(config: str | None, config_dir: str | None) -> Loaded:
     """Read and check the sources; blocking. What is wrong is in the result, nothing is raised."""
-    from lswap.core.config import Loaded
-    from lswap.core.config import load as load_sources
-    from lswap.net.config_files import read_sources
+    from lswap.net.config_files import load_files
 
-    sources, problems = read_sources(config, config_dir)
-    if problems:
-        # What is missing there would make what is left look wrong.
-        return Loaded(None, tuple(problems))
-    return load_sources(sources, os.environ)
+    return load_files(config, config_dir, os.environ)
 
 
 def makeService(options: Options, reactor: Any = None) -> IService:

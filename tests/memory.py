@@ -17,6 +17,7 @@ from twisted.internet.address import IPv4Address
 
 from lswap.app import LswapService
 from lswap.core.config import Loaded, Source, load
+from lswap.core.model_parts import Performance
 from lswap.net.process import Processes
 from lswap.options import Settings
 from lswap.service.children import Child
@@ -118,6 +119,7 @@ class MemoryClient:
         return data
 
     def _fill(self) -> None:
+        self._reactor.turn()
         while self.socket.inbox:
             self.received += self.socket.recv(1 << 20)
             self._reactor.turn()
@@ -197,20 +199,22 @@ class MemoryLswap:
     """lswap with everything but its port, its signals and its guard.
 
     A model's command must hold `${PORT}`, or its `proxy` a local address: `models["a"]` stands in for its server.
+    `path` is what a reload reads.
     """
 
-    def __init__(self, config: str, reactor: MemoryReactor | None = None) -> None:
+    def __init__(self, config: str, reactor: MemoryReactor | None = None, path: str = "config.yaml") -> None:
         self.reactor = reactor or MemoryReactor()
         self.processes = FakeProcesses(self.reactor)
         self.processes.on_spawn = self._spawned
         self.logs = Logs(lambda data: None)
         self.service = LswapService(
-            Settings(config="config.yaml", listen="127.0.0.1:8080"),
+            Settings(config=path, listen="127.0.0.1:8080"),
             config_of(config),
             self.reactor,
             processes=cast(Processes, self.processes),
             own_logs=self.logs,
         )
+        self.service.monitor.configure(Performance(disabled=True))  # it would look at the real machine
         self.models = {
             name: StandIn(name, self.reactor, ("127.0.0.1", _port(model.proxy)))
             for name, model in self.service.config.models.items()
@@ -218,7 +222,10 @@ class MemoryLswap:
 
     def _spawned(self, group: FakeGroup) -> None:
         child = cast(Child, group.listener)
-        self.models[child.model.id].began(group)
+        name, address = child.model.id, ("127.0.0.1", _port(child.model.proxy))
+        if name not in self.models or self.models[name].address != address:  # by a reload
+            self.models[name] = StandIn(name, self.reactor, address)
+        self.models[name].began(group)
 
     @property
     def router(self) -> Any:

@@ -158,6 +158,8 @@ class StandIn:
         #: Whether a new process listens; whether connections are neither taken nor refused.
         self.listens = True
         self.silent = False
+        #: Bytes of a request that it takes in before it says that it is full; requests beyond never become whole.
+        self.room = 1 << 30
         self._reactor = reactor
         self._connections: list[MemorySocket] = []
 
@@ -196,6 +198,7 @@ class StandIn:
 
     def accept(self, connection: MemorySocket) -> None:
         """Somebody connects."""
+        connection.room = self.room
         self._connections.append(connection)
 
     def serve(self) -> bool:

@@ -11,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from lswap import cli
 from tests.test_tap import Outcome
 
-GOOD = "models:\n  a:\n    cmd: server --port ${PORT}\n"
+#: `sh` is on every PATH: a program that is not would be warned of.
+GOOD = "models:\n  a:\n    cmd: sh serve --port ${PORT}\n"
 
 
 class MainTests(SynchronousTestCase):

@@ -136,10 +136,16 @@ class SettleTests(SynchronousTestCase):
         self.assertEqual(self.refused(config="f", tls_key_file="k"), text)
         self.assertEqual(self.refused(config="f", tls_key_file="k", tls_cert_file=""), text)
 
-    def test_what_comes_later_is_refused_by_name(self) -> None:
-        """TLS and watching are not ignored while they do not work."""
-        self.assertIn("-tls-cert-file", self.refused(config="f", tls_cert_file="c", tls_key_file="k"))
-        self.assertIn("-watch-config", self.refused(config="f", watch_config=True))
+    def test_tls(self) -> None:
+        """With both files TLS is on, and the port is 8443 unless it is given."""
+        files: dict[str, str | bool] = {"config": "f", "tls-cert-file": "c", "tls-key-file": "k"}
+        self.assertEqual(settle(files), Settings(config="f", listen=":8443", tls_cert_file="c", tls_key_file="k"))
+        self.assertEqual(settle({**files, "listen": ":9"}).listen, ":9")
+
+    def test_watching(self) -> None:
+        """Watching is off unless it is asked for."""
+        self.assertFalse(settle({"config": "f"}).watch_config)
+        self.assertTrue(settle({"config": "f", "watch-config": True}).watch_config)
 
 
 class TextTests(SynchronousTestCase):

@@ -49,6 +49,8 @@ class ProjectTests(SynchronousTestCase):
             "attrs": {"attr", "attrs"},
             "twisted": {"twisted", "zope", "hyperlink", "constantly"},
             "klein": {"klein", "werkzeug"},  # whose exceptions klein raises
+            "prometheus-client": {"prometheus_client"},
+            "pyOpenSSL": {"OpenSSL"},
         }
         declared = {re.split(r"[\[<>=]", text)[0].lower() for text in self.project["project"]["dependencies"]}
         names = {key.lower(): value for key, value in shipped.items()}

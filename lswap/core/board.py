@@ -8,7 +8,7 @@ tells it, so the two cannot differ. The other methods note facts. Nothing here m
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import attrs
 import msgspec
@@ -81,7 +81,9 @@ class ModelView:
     state: State = State.STOPPED
     #: It was told to stop, and the report that it does has not come yet.
     leaving: bool = False
-    #: It serves requests. Kept in step with `state` and `leaving`, like `up`.
+    #: Its process was started by an older configuration: it finishes what it has, and takes nothing new.
+    outdated: bool = False
+    #: It serves requests. Kept in step with `state`, `leaving` and `outdated`, like `up`.
     ready: bool = False
     #: It serves requests, or will.
     up: bool = False
@@ -103,6 +105,12 @@ class ModelView:
     def present(self) -> bool:
         """It takes room, or soon will."""
         return self.swap is not None or self.forgotten > 0 or self.state not in _GONE
+
+    @property
+    def spent(self) -> bool:
+        """It runs, nobody uses it, and nobody may any more: its process has no reason to be."""
+        over = self.outdated or self.rules is None
+        return over and self.state is State.READY and not self.leaving and not self.inflight and self.swap is None
 
     @property
     def idle(self) -> bool:
@@ -186,7 +194,9 @@ class Board:
         own = model.swap
         if own is not None:
             # A swap that was told to end early may end either way: nobody new is to share its fate.
-            return _JOIN if not own.given_up else Decision(Step.WAIT, behind=(own,))
+            # One whose process is outdated ends with a server that is not what a new one asks for.
+            joinable = not own.given_up and not model.outdated
+            return _JOIN if joinable else Decision(Step.WAIT, behind=(own,))
         evict = self.evict(model)
         behind: tuple[ActiveSwap, ...] = ()
         if self.swaps:
@@ -202,6 +212,8 @@ class Board:
         """The policy's answer for this model as things stand; asked for once for each change of the running set."""
         if model.evict_version != self._version:
             model.evict = self.policy.evict(model.name, self.running_beside(model))
+            if model.outdated:
+                model.evict = (model.name, *model.evict)
             model.evict_version = self._version
         return model.evict
 
@@ -222,13 +234,23 @@ class Board:
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
-    def adopt(self, models: Mapping[str, ModelRules], policy: Policy, queue_limit: int) -> None:
-        """Take new rules. A model that is gone from them is kept in view until it is gone from the machine."""
+    def adopt(
+        self, models: Mapping[str, ModelRules], policy: Policy, queue_limit: int, outdated: Collection[str] = ()
+    ) -> None:
+        """Take new rules. A model that is gone from them is kept in view until it is gone from the machine.
+
+        `outdated` are the models whose process, if it runs, is not what the rules describe any more.
+        """
         self.policy = policy
         self._queue_limit = queue_limit
         for view in list(self.models.values()):
             view.rules = models.get(view.name)
-            self.forget(view)
+            over = view.name in outdated and view.state in _UP
+            if over is not view.outdated:
+                view.outdated = over
+                self._refresh(view)
+            if view.rules is None:
+                self.forget(view)
         for name, rules in models.items():
             self.models.setdefault(name, ModelView(name, rules))
         self._new_version()
@@ -249,14 +271,14 @@ class Board:
             return None
         view.state = state
         if state not in _UP:
-            view.leaving = False
+            view.leaving = view.outdated = False
         self._refresh(view)
         return view
 
     def dismiss(self, name: str) -> None:
         """It is told to stop. It is of no use from here on, and takes room until its owner says otherwise."""
         view = self.models.get(name)
-        if view is not None and view.up:
+        if view is not None and view.state in _UP:
             view.leaving = True
             self._refresh(view)
 
@@ -297,7 +319,7 @@ class Board:
 
     def _refresh(self, view: ModelView) -> None:
         """Bring everything that follows from a view into step with it."""
-        up = view.state in _UP and not view.leaving
+        up = view.state in _UP and not view.leaving and not view.outdated
         view.ready = up and view.state is State.READY
         present = view.present
         if up == view.up and present == (view.name in self._present):

@@ -43,8 +43,8 @@ def same_process(old: Model, new: Model) -> bool:
         old.words == new.words
         and old.proxy == new.proxy
         and old.check_endpoint == new.check_endpoint
-        and _environment(old) == _environment(new)
-        and split(old.cmd_stop) == split(new.cmd_stop)
+        and (old.env == new.env or _environment(old) == _environment(new))
+        and (old.cmd_stop == new.cmd_stop or split(old.cmd_stop) == split(new.cmd_stop))
     )
 
 

@@ -60,7 +60,7 @@ class GiveUp(Effect, frozen=True, gc=False):
 
 
 class Stop(Effect, frozen=True):
-    """Stop these models side by side; `why` is `unload` or `ttl`."""
+    """Stop these models side by side; `why` is `unload`, `ttl` or `reload`."""
 
     models: tuple[str, ...]
     why: str

@@ -26,6 +26,8 @@ class Found(msgspec.Struct, frozen=True):
     name: str
     #: Place of the value in the body, quotes included for JSON.
     span: tuple[int, int] | None = None
+    #: The same for a form in URL encoding, which only a change of the name by profile or selector touches.
+    form_span: tuple[int, int] | None = None
     json: bool = False
     stream: bool = False
 
@@ -85,8 +87,12 @@ class ModelFinder:
         in_query = query_value(self._query, "model")
         in_form = self._form.name if self._form is not None else None
         if in_form is not None and (not in_query or not self._query_first):
-            span = (self._form.start, self._form.end) if isinstance(self._form, MultipartScan) else None
-            return Found(name=in_form, span=span) if in_form else None
+            if self._form is None or not in_form:
+                return None
+            span = (self._form.start, self._form.end)
+            if isinstance(self._form, UrlencodedScan):
+                return Found(name=in_form, form_span=span)
+            return Found(name=in_form, span=span)
         streams = query_value(self._query, "stream") == "true"
         return Found(name=in_query, stream=streams) if in_query else None
 

@@ -28,20 +28,25 @@ NOTHING, LENGTH, CHUNKED, CLOSE = range(4)
 
 #: The empty line after a head.
 END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
-_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: (.*))?")
+_STATUS = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\x00\r\n]*))?\r?")
+_FOLD = re.compile(rb"\r?\n[ \t]+")
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+#: A bare CR or LF, or a NUL, is how two readers come to see two different ends.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00\r\n]*)?")
-#: A chunk's size line or a trailer line longer than this is a broken answer.
+_TRAILER = re.compile(rb"[^\x00\r\n]*")
+#: A chunk's size line or a trailer line longer than this is a broken answer, and so is a head of more lines.
 _LINE_LIMIT = 65536
+_HEADERS_LIMIT = 10_000
 
 
 class ResponseHead:
     """The head of an answer: what it says, and what it means for the body and the connection.
 
-    `headers` keeps names, values, order and repetition as sent. `length` counts for `LENGTH` only.
+    `headers` keeps names, values, order and repetition as sent. `length` counts for `LENGTH` only. `keep_alive` tells
+    whether the connection may serve again.
     """
 
-    __slots__ = ("connection", "framing", "headers", "http11", "keep_alive", "length", "reason", "status")
+    __slots__ = ("connection", "follower", "framing", "headers", "http11", "keep_alive", "length", "reason", "status")
 
     def __init__(self, http11: bool, status: int, reason: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         self.http11 = http11
@@ -53,6 +58,8 @@ class ResponseHead:
         self.keep_alive = http11
         #: Lower-case tokens of all `Connection` headers.
         self.connection: frozenset[bytes] = frozenset()
+        #: What follows the chunks of the body, for a body that has them.
+        self.follower: ChunkFollower | None = None
 
     def values(self, name: bytes) -> list[bytes]:
         """All values of a header; `name` in lower case."""
@@ -69,26 +76,25 @@ class ResponseHead:
 def parse_head(data: bytes, method: bytes) -> ResponseHead:
     """Read a whole head, without the empty line at its end; `method` is that of the request.
 
-    @raise BadAnswer: not an HTTP/1.x head, or two lengths that differ, or a coding that is not `chunked`.
+    @raise BadAnswer: not an HTTP/1.x head, or too many headers, or two lengths that differ, or a coding that is not
+        `chunked`.
     """
-    lines = data.split(b"\n")
-    first = lines[0].rstrip(b"\r")
+    first, _, rest = data.partition(b"\n")
     status_line = _STATUS.fullmatch(first)
     if status_line is None:
         raise BadAnswer(f"the answer does not begin like HTTP/1.x: {first[:60]!r}")
+    if rest.count(b"\n") >= _HEADERS_LIMIT:
+        raise BadAnswer(f"the answer has more than {_HEADERS_LIMIT} header lines")
+    lines = _FOLD.sub(b" ", rest).split(b"\n") if rest else []
     headers: list[tuple[bytes, bytes]] = []
-    for line in lines[1:]:
+    for line in lines:
         if line.endswith(b"\r"):
             line = line[:-1]
-        if line[:1] in (b" ", b"\t") and headers:
-            name, value = headers[-1]
-            headers[-1] = (name, value + b" " + line.strip(b" \t"))
-            continue
         name, colon, value = line.partition(b":")
         if not colon or _NAME.fullmatch(name) is None or b"\0" in value or b"\r" in value:
             raise BadAnswer(f"the answer has a malformed header line: {line[:60]!r}")
         headers.append((name, value.strip(b" \t")))
-    head = ResponseHead(status_line[1] == b"1", int(status_line[2]), status_line[3] or b"", headers)
+    head = ResponseHead(status_line[1] != b"0", int(status_line[2]), status_line[3] or b"", headers)
     _understand(head, method)
     return head
 
@@ -100,7 +106,7 @@ def _understand(head: ResponseHead, method: bytes) -> None:
     for name, value in head.headers:
         low = name.lower()
         if low == b"content-length":
-            lengths.update(part.strip() for part in value.split(b","))
+            lengths.update(part.strip(b" \t") for part in value.split(b","))
         elif low == b"transfer-encoding":
             codings += [part.strip().lower() for part in value.split(b",")]
         elif low == b"connection":
@@ -113,6 +119,8 @@ def _understand(head: ResponseHead, method: bytes) -> None:
         if codings != [b"chunked"]:
             raise BadAnswer(f"the answer has a transfer coding that is not understood: {b', '.join(codings)[:60]!r}")
         head.framing = CHUNKED
+        if lengths or not head.http11:
+            head.keep_alive = False  # whoever sends that may be out of step (RFC 9112 section 6.1)
     elif lengths:
         text = lengths.pop()
         if lengths or not text.isdigit() or len(text) > 18:
@@ -123,22 +131,27 @@ def _understand(head: ResponseHead, method: bytes) -> None:
 
 
 class ChunkFollower:
-    """Finds the end of a chunked body without decoding it (RFC 9112 section 7.1).
+    """Finds the end of a chunked body without decoding it (RFC 9112 section 7.1)."""
 
-    `payload` counts the bytes that the chunks announced so far.
-    """
-
-    __slots__ = ("_after", "_part", "_skip", "_trailer", "payload")
+    __slots__ = ("_after", "_part", "_skip", "_trailer", "announced")
 
     def __init__(self) -> None:
-        self.payload = 0
         self._skip = 0  # bytes of a chunk's data that are still to come
         self._part = b""  # the beginning of a line whose end is still to come
         self._after = False  # whether the line end after a chunk's data is due
         self._trailer = False
+        #: Bytes of data in all chunks that have begun.
+        self.announced = 0
+
+    @property
+    def delivered(self) -> int:
+        """Bytes of data that came, without their framing."""
+        return self.announced - self._skip
 
     def feed(self, data: bytes, spans: list[bytes] | None = None) -> int:
         """Index just past the end of the body in `data`, or -1 when it goes on. Data of chunks is appended to `spans`.
+
+        Not to be called again once the body has ended.
 
         @raise BadAnswer: the framing is broken; nothing of `data` should be passed on.
         """
@@ -165,6 +178,8 @@ class ChunkFollower:
             if self._trailer:
                 if end == pos:
                     return end + 2 - held
+                if _TRAILER.fullmatch(data, pos, end) is None:
+                    raise BadAnswer("the answer has a malformed trailer line")
                 pos = end + 2
                 continue
             line = _SIZE.fullmatch(data, pos, end)
@@ -172,14 +187,14 @@ class ChunkFollower:
                 raise BadAnswer(f"the answer has a malformed chunk size: {data[pos : min(end, pos + 20)]!r}")
             length = int(line[1], 16)
             pos = end + 2
-            if length:
-                if spans is not None:
-                    spans.append(data[pos : pos + length])
-                self.payload += length
-                pos += length
-                self._after = True
-            else:
+            if not length:
                 self._trailer = True
+                continue
+            if spans is not None and pos < size:
+                spans.append(data[pos : pos + length])
+            pos += length
+            self.announced += length
+            self._after = True
         if pos < size:
             self._part, self._skip = data[pos:], 0
         else:

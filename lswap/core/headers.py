@@ -6,11 +6,23 @@ and the reference's table of proxied headers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from lswap.core.framing import CHUNKED, ResponseHead
+from lswap.core.framing import CHUNKED, LENGTH, ResponseHead
 
-__all__ = ["Headers", "connection_tokens", "is_upgrade", "redacted", "request_lines", "response_lines", "tokens"]
+__all__ = [
+    "Headers",
+    "connection_tokens",
+    "interim_lines",
+    "is_upgrade",
+    "redacted",
+    "request_lines",
+    "response_lines",
+    "tokens",
+    "upgrade_lines",
+    "upgrade_tokens",
+]
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -27,9 +39,13 @@ _HOP = frozenset(
         b"upgrade",
     }
 )
-#: Said anew for each request that goes upstream.
+#: Not passed on as they are, but said anew, for each request that goes upstream. Naming one of them in `Connection`
+#: changes nothing.
 _OURS = _HOP | {b"trailer", b"content-length", b"expect", b"x-forwarded-for"}
-_SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"})
+#: Names of headers whose values nobody may see; what counts tokens is none.
+_SECRET = re.compile(
+    r"auth(?!or(?:$|-|s))|token(?!s)|secret|passw|cookie|credential|signature|api-?key|(?:^|-)key(?:$|-)"
+)
 
 
 def tokens(values: Iterable[bytes]) -> set[bytes]:
@@ -44,8 +60,18 @@ def connection_tokens(headers: Headers) -> set[bytes]:
 
 def is_upgrade(headers: Headers) -> bool:
     """Whether a request asks to become a websocket (RFC 6455 section 4.1)."""
-    upgrade = tokens(value for name, value in headers if name.lower() == b"upgrade")
-    return b"websocket" in upgrade and b"upgrade" in connection_tokens(headers)
+    return b"websocket" in upgrade_tokens(headers) and b"upgrade" in connection_tokens(headers)
+
+
+def upgrade_tokens(headers: Headers) -> set[bytes]:
+    """The protocols that all `Upgrade` headers name, in lower case."""
+    return tokens(value for name, value in headers if name.lower() == b"upgrade")
+
+
+def upgrade_lines(headers: Headers) -> list[bytes]:
+    """The lines by which a request or a 101 goes on asking for, or agreeing to, what its `Upgrade` headers name."""
+    named = b", ".join(value for name, value in headers if name.lower() == b"upgrade")
+    return [b"Connection: Upgrade\r\nUpgrade: " + named + b"\r\n"]
 
 
 def _readable_codings(value: bytes) -> bytes:
@@ -56,35 +82,43 @@ def _readable_codings(value: bytes) -> bytes:
 
 
 def request_lines(
-    headers: Headers, client: bytes, length: int | None, metered: bool, host: bytes | None
+    headers: Headers, client: bytes | None, length: int | None, metered: bool, host: bytes | None
 ) -> list[bytes]:
     """The header lines of a request as it goes to a local model, each with its line end.
 
-    `client` is the address that is appended to X-Forwarded-For. `length` is that of the body, None for no such header.
-    A metered request asks for no coding that cannot be read here. `host` replaces the client's, if given.
+    `client` is the address that is appended to X-Forwarded-For; without one there is no such header. `length` is
+    that of the body, None for no such header. A metered request asks for no coding that cannot be read here. `host`
+    replaces the client's, if given. There is one `Host` at most, and no length or coding but ours, whatever the
+    client wrote.
     """
-    dropped = connection_tokens(headers)
+    dropped = connection_tokens(headers) - {b"host"}
     lines: list[bytes] = []
     forwarded: list[bytes] = []
     trailers = False
+    hosted = host is not None
     if host is not None:
         lines.append(b"Host: " + host + b"\r\n")
     for name, value in headers:
         low = name.lower()
         if low in _OURS:
-            if low == b"x-forwarded-for":
+            if low == b"x-forwarded-for" and value:
                 forwarded.append(value)
             elif low == b"te" and b"trailers" in tokens([value]):
                 trailers = True
             continue
-        if low in dropped or (low == b"host" and host is not None):
+        if low in dropped:
             continue
-        if metered and low == b"accept-encoding":
+        if low == b"host":
+            if hosted:
+                continue
+            hosted = True
+        elif metered and low == b"accept-encoding":
             value = _readable_codings(value)
         lines.append(name + b": " + value + b"\r\n")
     if trailers:
         lines.append(b"TE: trailers\r\nConnection: TE\r\n")
-    lines.append(b"X-Forwarded-For: " + b", ".join([*forwarded, client]) + b"\r\n")
+    if client is not None:
+        lines.append(b"X-Forwarded-For: " + b", ".join([*forwarded, client]) + b"\r\n")
     if length is not None:
         lines.append(b"Content-Length: %d\r\n" % length)
     return lines
@@ -103,9 +137,11 @@ def response_lines(head: ResponseHead, date: bytes, origin: bool) -> list[bytes]
     for name, value in head.headers:
         low = name.lower()
         if low == b"content-length":
-            if raw_chunks or sized:
+            if raw_chunks or sized or head.status == 204:
                 continue
             sized = True
+            if head.framing == LENGTH:
+                value = b"%d" % head.length
         elif low in _HOP or low in dropped or (low == b"trailer" and not raw_chunks):
             continue
         if origin and low in (b"access-control-allow-origin", b"access-control-allow-credentials"):
@@ -125,6 +161,15 @@ def response_lines(head: ResponseHead, date: bytes, origin: bool) -> list[bytes]
     return lines
 
 
+def interim_lines(head: ResponseHead) -> list[bytes]:
+    """The header lines of a 1xx answer as it goes to the client: none about framing or the connection."""
+    return [
+        name + b": " + value + b"\r\n"
+        for name, value in head.headers
+        if name.lower() not in _OURS and name.lower() not in head.connection
+    ]
+
+
 def _canonical(name: bytes) -> str:
     return "-".join(part.capitalize() for part in name.decode("latin-1").split("-"))
 
@@ -135,5 +180,5 @@ def redacted(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     for name, value in headers:
         key = _canonical(name)
         if key not in shown:
-            shown[key] = "[REDACTED]" if key.lower() in _SECRET else value.decode("utf-8", "replace")
+            shown[key] = "[REDACTED]" if _SECRET.search(key.lower()) else value.decode("utf-8", "replace")
     return shown

@@ -83,6 +83,8 @@ def _waits_for(decision: Decision) -> tuple[str, ...]:
 
 
 def _why(board: Board, view: ModelView, victim: str) -> str:
+    if victim == view.name:
+        return "its process was started by an older configuration"
     if isinstance(board.policy, ExplainingPolicy):
         return board.policy.why(view.name, victim, board.running_beside(view))
     return f"it cannot run beside {view.name!r}"

@@ -15,6 +15,7 @@ import functools
 import json
 import re
 from array import array
+from collections.abc import Iterator
 from itertools import accumulate, islice
 
 import msgspec
@@ -31,6 +32,8 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _QUOTE, _COLON, _OPEN = b'":{'
 #: Longer values are not kept; no model is called so.
 _KEEP = 4096
+#: After so many nested keys it is looked whether the piece has anything but nested ones.
+_DOUBT = 64
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -112,7 +115,7 @@ class JsonScan:
     def _seek(self, data: bytes, text: bytes, pos: int) -> int:
         """Go to the next wanted key; returns where to go on."""
         names, key = _keys(self._wanted.difference(self.members))
-        search_from = pos
+        search_from, nested = pos, 0
         while (found := key.search(text, search_from)) is not None:
             quote = found.start()
             self._pass_over(text, pos, quote)
@@ -122,7 +125,9 @@ class JsonScan:
                 self._key = names[(found.lastindex or 1) - 1]
                 self._step = _Step.COLON
                 return found.end()
-            pos, search_from = quote, quote + 1
+            pos, search_from, nested = quote, quote + 1, nested + 1
+            if nested == _DOUBT and self._stays_nested(text, pos):
+                break
         self._pass_over(text, pos, len(text))
         if self._in_string:  # it may be a key whose end is in the next piece
             self._keep_from(self._depth == 1)
@@ -148,19 +153,26 @@ class JsonScan:
     def _pass_over(self, text: bytes, start: int, stop: int) -> None:
         """Count the quotes and brackets in a stretch of text."""
         parts = text[start:stop].split(b'"')
-        outside = parts[self._in_string :: 2]
-        brackets = b"".join(outside).translate(None, _OTHERS)
+        brackets = _brackets(parts, self._in_string)
         closing = brackets.count(b"}") + brackets.count(b"]")
         if brackets and self._depth == 0 and brackets[0] != _OPEN:
             self._over = True  # no object
         elif closing and closing >= self._depth:
-            levels = list(accumulate(array("b", brackets.translate(_STEPS)), initial=self._depth))
+            levels = list(self._levels(brackets))
             if 0 in levels[1:]:
                 last = levels.index(0, 1)
                 self._over = True
                 self.object_end = self._base + start + _place(parts, self._in_string, last) + 1
         self._depth += len(brackets) - 2 * closing
         self._in_string ^= len(parts) % 2 == 0
+
+    def _stays_nested(self, text: bytes, pos: int) -> bool:
+        """Whether the rest of a piece nowhere comes back to the top level."""
+        return min(self._levels(_brackets(text[pos:].split(b'"'), self._in_string))) > 1
+
+    def _levels(self, brackets: bytes) -> Iterator[int]:
+        """The depth now, and after each of these brackets."""
+        return accumulate(array("b", brackets.translate(_STEPS)), initial=self._depth)
 
     # -- values --------------------------------------------------------------
 
@@ -245,6 +257,11 @@ def _keys(names: frozenset[str]) -> tuple[tuple[str, ...], re.Pattern[bytes]]:
 def _spellings(char: str) -> str:
     digits = "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in f"{ord(char):04x}")
     return rf"(?:{re.escape(char)}|\\u{digits})"
+
+
+def _brackets(parts: list[bytes], in_string: bool) -> bytes:
+    """The brackets outside strings in a text that was split at its quotes."""
+    return b"".join(parts[in_string::2]).translate(None, _OTHERS)
 
 
 def _place(parts: list[bytes], in_string: bool, count: int) -> int:

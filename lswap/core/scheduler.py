@@ -11,7 +11,7 @@ The decision itself is in `lswap.core.board`, the order of waiting in `lswap.cor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from lswap.core.board import ActiveSwap, Board, Decision, ModelRules, ModelView, Request, Step
@@ -77,22 +77,42 @@ class Scheduler:
             self._settle(effects)
         effects += self._queue.moves()
         if model is not None:
-            if model.idle and not self._board.closing:
+            if model.spent:
+                self._retire(model, effects)
+            elif model.idle and not self._board.closing:
                 effects.append(Idle(model.name, model.idle_since))
             elif model.rules is None:
                 self._board.forget(model)
         return effects
 
-    def replace(self, models: Mapping[str, ModelRules], policy: Policy, queue_limit: int) -> list[Effect]:
+    def replace(
+        self,
+        models: Mapping[str, ModelRules],
+        policy: Policy,
+        queue_limit: int,
+        outdated: Collection[str] = (),
+        leaving: Collection[int] = (),
+    ) -> list[Effect]:
         """Go on by other rules; what follows for the requests in the queue.
 
         Those whose model is gone are refused as unknown. Requests keep the priority that they came with. A model that
-        is gone from the rules is in the way of others until its owner reports that it has stopped.
+        is gone from the rules finishes its requests and is stopped, and is in the way of others until its owner
+        reports that. So does one of `outdated`, and requests that come from now on wait for its new process. A load of
+        either that nobody waits for ends early. `leaving` are tickets that leave in the same step, so that their room
+        is given by the new rules.
         """
-        self._board.adopt(models, policy, queue_limit)
         effects: list[Effect] = []
+        for ticket in leaving:
+            self._left(Left(0.0, ticket), effects)
+        self._board.adopt(models, policy, queue_limit, outdated)
         self._refuse_queued(lambda request: request.model.rules is None, Refusal.UNKNOWN, effects)
+        for swap in self._board.swaps.values():
+            if not swap.waiters and (swap.model.rules is None or swap.model.outdated):
+                self._give_up(swap, effects)
         self._settle(effects)
+        for model in list(self._board.models.values()):
+            if model.spent:
+                self._retire(model, effects)
         effects += self._queue.moves()
         return effects
 
@@ -281,11 +301,14 @@ class Scheduler:
     def _make_room(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
         """End the swaps in the way of a queued request that nobody waits for any more.
 
-        A swap is in the way when one of the two evicts the other's model. Not when both evict the same one: the request
-        can go on as soon as that is gone, long before the other swap is over.
+        A swap is in the way when one of the two evicts the other's model, or when it loads, by an older configuration,
+        what this request asks for. Not when both evict the same one: the request can go on as soon as that is gone,
+        long before the other swap is over.
         """
         for swap in decision.behind:
-            if not swap.waiters and (swap.model.name in decision.evict or swap.wants_room_of(request.model.name)):
+            outdated = swap.model is request.model  # else the request would have joined it
+            in_the_way = swap.model.name in decision.evict or swap.wants_room_of(request.model.name)
+            if not swap.waiters and (outdated or in_the_way):
                 self._give_up(swap, effects)
 
     def _give_up(self, swap: ActiveSwap, effects: list[Effect]) -> None:
@@ -297,6 +320,11 @@ class Scheduler:
         for name in names:
             self._board.dismiss(name)
         effects.append(Stop(names, why))
+
+    def _retire(self, model: ModelView, effects: list[Effect]) -> None:
+        """End a process that the configuration in force does not want, at its first idle moment."""
+        if not self._board.closing:
+            self._stop((model.name,), "reload", effects)
 
     def _grant(self, ticket: int, view: ModelView, effects: list[Effect]) -> None:
         view.inflight += 1

@@ -22,6 +22,7 @@ __all__ = ["advice", "complete", "load_files", "read_sources"]
 _SUFFIXES = (".yml", ".yaml")
 #: A configuration is text that somebody wrote.
 _LARGEST = 64 << 20
+_SQLITE = b"SQLite format 3\0"
 
 
 def read_sources(config: str | None, config_dir: str | None) -> tuple[list[Source], list[Problem]]:
@@ -115,6 +116,17 @@ def _check_store(path: str | None, loaded: Loaded) -> Iterator[Problem]:
         yield _at(loaded, "store.path", f"store.path: {path} is a directory, not a file")
     elif not os.access(path, os.W_OK):
         yield _at(loaded, "store.path", f"store.path: {path} is not writable: permission denied")
+    elif not _may_be_sqlite(path):
+        yield _at(loaded, "store.path", f"store.path: {path} is not an SQLite database")
+
+
+def _may_be_sqlite(path: str) -> bool:
+    """Whether a file is empty, or begins like SQLite's (file format, section 1.3); one that cannot be read may be."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_SQLITE)) in (b"", _SQLITE)
+    except OSError:
+        return True
 
 
 def advice(loaded: Loaded, environ: Mapping[str, str]) -> tuple[Problem, ...]:

@@ -7,8 +7,9 @@ Read `lswap.net.upstream` next, which keeps the connections. A literal address a
 from __future__ import annotations
 
 import ipaddress
+import socket
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred
@@ -20,6 +21,9 @@ from zope.interface import implementer
 from lswap.errors import ConnectFailed
 
 __all__ = ["Dialer", "Origin"]
+
+#: Seconds without a sign of life, and between two probes, after which the system asks whether the other end is there.
+_KEEPALIVE = 30
 
 
 class Origin:
@@ -38,18 +42,19 @@ class Origin:
         self.scheme = parts.scheme
         self.host = parts.hostname
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
-        self.netloc = parts.netloc.rpartition("@")[2].encode("utf-8")
+        #: What `Host` says: without user and password.
+        self.netloc = _encoded(parts.netloc.rpartition("@")[2])
         #: Without a slash at its end.
-        self.base = parts.path.rstrip("/").encode("utf-8")
-        self.query = parts.query.encode("utf-8")
+        self.base = _encoded(parts.path.rstrip("/"))
+        self.query = _encoded(parts.query)
 
     def target(self, target: bytes) -> bytes:
         """The request target for the server: our path before the client's, our query before the client's."""
         if self.base:
             target = self.base + target
         if self.query:
-            path, mark, query = target.partition(b"?")
-            target = path + b"?" + self.query + (b"&" + query if mark else b"")
+            path, _, query = target.partition(b"?")
+            target = path + b"?" + self.query + (b"&" + query if query else b"")
         return target
 
     def __str__(self) -> str:
@@ -57,40 +62,66 @@ class Origin:
         return f"{self.scheme}://{host}:{self.port}"
 
 
+def _encoded(text: str) -> bytes:
+    """A part of a URL as it may stand in a request line; what is escaped already stays."""
+    return quote(text, safe="!#$%&'()*+,/:;=?@[]~").encode("ascii")
+
+
 class Dialer:
     """Connects to one origin. Remembers which of the two addresses of `localhost` answered."""
 
-    def __init__(self, reactor: Any, origin: Origin, timeout: float) -> None:
+    def __init__(
+        self, reactor: Any, origin: Origin, timeout: float, through: IStreamClientEndpoint | None = None
+    ) -> None:
+        """`timeout` in seconds, for each address; 0 is no limit. `through` takes the place of all addresses."""
+        self._reactor = reactor
         self._origin = origin
         self._timeout = timeout
-        self._endpoints = _endpoints(reactor, origin, timeout)
+        self._through = through
+        self._endpoints: list[IStreamClientEndpoint] = []
+
+    def set_timeout(self, timeout: float) -> None:
+        """Another limit, from the next connection on."""
+        if timeout != self._timeout:
+            self._timeout = timeout
+            self._endpoints = []
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
         """A connected protocol made by `factory`, or ConnectFailed. Cancelling gives up."""
         return Deferred.fromCoroutine(self._try_all(factory))
 
     async def _try_all(self, factory: IProtocolFactory) -> Any:
-        failures: list[BaseException] = []
+        failures: list[Exception] = []
+        try:
+            if not self._endpoints:
+                self._endpoints = _endpoints(self._reactor, self._origin, self._timeout, self._through)
+        except Exception as problem:
+            failures.append(problem)  # a name that can be none, or no usable TLS
         for endpoint in list(self._endpoints):
             try:
-                protocol = await endpoint.connect(factory)
+                protocol: Any = await endpoint.connect(factory)
             except (CancelledError, error.ConnectingCancelledError):
                 # Given up: the next address is not tried.
                 raise CancelledError from None
             except Exception as problem:
                 failures.append(problem)
                 continue
-            if self._endpoints[0] is not endpoint:
+            _set_up(protocol.transport)
+            if endpoint in self._endpoints[1:]:  # it may be gone, if the limit was changed meanwhile
                 self._endpoints.remove(endpoint)
                 self._endpoints.insert(0, endpoint)
             return protocol
         raise _explain(self._origin, failures, self._timeout)
 
 
-def _endpoints(reactor: Any, origin: Origin, timeout: float) -> list[IStreamClientEndpoint]:
+def _endpoints(
+    reactor: Any, origin: Origin, timeout: float, through: IStreamClientEndpoint | None
+) -> list[IStreamClientEndpoint]:
     limit: Any = timeout if timeout > 0 else None
     plain: list[Any]
-    if origin.host == "localhost":
+    if through is not None:
+        plain = [through]
+    elif origin.host == "localhost":
         plain = [
             TCP4ClientEndpoint(reactor, "127.0.0.1", origin.port, limit),
             TCP6ClientEndpoint(reactor, "::1", origin.port, limit),
@@ -124,10 +155,30 @@ class _Encrypted:
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[Any]:
         """Connect; the handshake follows with the first bytes."""
         connecting: Deferred[Any] = self._plain.connect(self._wrap(self._options, True, protocolFactory))
-        return connecting.addCallback(lambda wrapper: wrapper.wrappedProtocol)
+        return connecting.addCallback(self._connected)
+
+    def _connected(self, wrapper: Any) -> Any:
+        _set_up(wrapper.transport)
+        return wrapper.wrappedProtocol
 
 
-def _explain(origin: Origin, failures: list[BaseException], timeout: float) -> ConnectFailed:
+def _set_up(transport: Any) -> None:
+    """Send what is written without waiting for more, and let the system find out when the other end has vanished.
+
+    A machine that is switched off says no farewell; an answer from it would be waited for without end.
+    """
+    try:
+        handle = transport.getHandle()
+        handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
+            if hasattr(socket, option):
+                handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), _KEEPALIVE)
+    except (AttributeError, OSError):
+        pass  # not a socket of the network
+
+
+def _explain(origin: Origin, failures: list[Exception], timeout: float) -> ConnectFailed:
     if any(isinstance(failure, error.ConnectionRefusedError) for failure in failures):
         return ConnectFailed(f"connection to {origin} refused: nothing listens there", refused=True)
     first = failures[0]

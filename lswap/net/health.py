@@ -10,8 +10,12 @@ from typing import Any
 
 from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.defer import TimeoutError as TookTooLong
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
 
 from lswap.errors import StartError
 
@@ -19,6 +23,10 @@ __all__ = ["POLL_LIMIT", "pause_after", "until_healthy"]
 
 #: Seconds that one poll may take; a server that accepts but does not answer is asked again.
 POLL_LIMIT = 5.0
+#: Seconds and bytes that the body of a poll's answer may take; of no interest, but read, so that its connection is free
+#: for the first client.
+_REST_LIMIT = 1.0
+_REST_SIZE = 65536
 
 
 def pause_after(waited: float) -> float:
@@ -41,25 +49,58 @@ async def _poll(clock: IReactorTime, client: HTTPClient, url: str, limit: float)
         left = begun + limit - clock.seconds()
         if left <= 0:
             raise StartError(f"health check timed out after {limit:g}s: {url} last said: {last}")
+        bound = min(POLL_LIMIT, left)
         try:
-            last = await _once(clock, client, url, min(POLL_LIMIT, left))
+            status = await _once(clock, client, url, bound)
         except CancelledError:
             raise
+        except TookTooLong:
+            last = f"no answer within {bound:g} s"
         except Exception as problem:
             last = str(problem) or type(problem).__name__
         else:
-            if last == "200":
+            if status == 200:
                 return
-            last = f"status {last}"
-        await deferLater(clock, pause_after(clock.seconds() - begun), lambda: None)
+            last = f"status {status}"
+        waited = clock.seconds() - begun
+        await deferLater(clock, max(0.0, min(pause_after(waited), limit - waited)), lambda: None)
 
 
-async def _once(clock: IReactorTime, client: HTTPClient, url: str, limit: float) -> str:
+async def _once(clock: IReactorTime, client: HTTPClient, url: str, limit: float) -> int:
     asked: Deferred[Any] = client.get(url, allow_redirects=False, unbuffered=True)
     asked.addTimeout(limit, clock)
     answer = await asked
-    # The body is of no interest; reading it to its end frees the connection for the first client.
-    body: Deferred[Any] = answer.content()
-    body.addTimeout(limit, clock)
-    await body
-    return str(answer.code)
+    answer.deliverBody(_Rest(clock))
+    return int(answer.code)
+
+
+class _Rest(Protocol):
+    """Takes the body of an answer; one that goes on for too long is cut off with its connection."""
+
+    transport: Any
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._left = _REST_SIZE
+        self._timer: IDelayedCall | None = None
+
+    def connectionMade(self) -> None:
+        self._timer = self._clock.callLater(_REST_LIMIT, self._cut)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            self._stop_timer()
+            self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 - Twisted's signature
+        self._stop_timer()
+
+    def _cut(self) -> None:
+        self._timer = None
+        self.transport.abortConnection()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -45,7 +45,7 @@ def endpoint_for(listen: str, reactor: Any) -> IStreamServerEndpoint:
         if ":" in host or (not host and os.path.exists("/proc/net/if_inet6")):
             return TCP6ServerEndpoint(reactor, int(port), _BACKLOG, host or "::")
         return TCP4ServerEndpoint(reactor, int(port), _BACKLOG, host)
-    if listen.startswith(_SCHEMES):
+    if listen.startswith(_SCHEMES) and not listen.endswith(":"):
         endpoint: IStreamServerEndpoint = serverFromString(reactor, listen)
         return endpoint
     raise ValueError(f"-listen {listen}: expected host:port, or an endpoint such as unix:/run/lswap.sock")

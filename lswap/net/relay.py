@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from lswap.core.framing import CHUNKED, CLOSE, ChunkFollower, ResponseHead, chunk
-from lswap.core.headers import response_lines
+from lswap.core.headers import interim_lines, response_lines
 from lswap.errors import UpstreamError
 from lswap.net.connection import Call
 
@@ -56,12 +56,25 @@ class Relay:
     `begun` tells whether the client has got anything; an error before that is the caller's to answer.
     """
 
-    __slots__ = ("_by_close", "_client", "_decoder", "_over", "_wrap", "begun", "bytes", "on_head", "status")
+    __slots__ = (
+        "_by_close",
+        "_client",
+        "_decoder",
+        "_follower",
+        "_over",
+        "_wrap",
+        "begun",
+        "bytes",
+        "on_head",
+        "status",
+        "tap",
+    )
 
     def __init__(self, client: Downstream, over: Callable[[UpstreamError | None], None]) -> None:
         self._client = client
         self._over = over
         self._decoder: ChunkFollower | None = None
+        self._follower: ChunkFollower | None = None
         self._wrap = False
         self._by_close = False
         self.begun = False
@@ -70,13 +83,20 @@ class Relay:
         self.bytes = 0
         #: Told of the head as it goes out.
         self.on_head: Callable[[ResponseHead], None] | None = None
+        #: Gets each piece of the body as it came, framing included, after it was written. To be set in `on_head` at the
+        #: latest.
+        self.tap: Callable[[bytes], None] | None = None
+
+    @property
+    def payload(self) -> int:
+        """Bytes of body handed on so far, without framing."""
+        return self._follower.delivered if self._follower is not None else self.bytes
 
     def interim(self, head: ResponseHead) -> None:
         """Pass a 1xx answer on to a client that understands it."""
         if self._client.http11:
-            lines = [b"HTTP/1.1 %d %s\r\n" % (head.status, head.reason)]
-            lines += [name + b": " + value + b"\r\n" for name, value in head.headers]
-            self._client.interim(b"".join([*lines, b"\r\n"]))
+            status = b"HTTP/1.1 %d %s\r\n" % (head.status, head.reason)
+            self._client.interim(b"".join([status, *interim_lines(head), b"\r\n"]))
 
     def answer(self, head: ResponseHead, data: bytes, last: bool) -> None:
         """Choose the framing, write the head and the first bytes."""
@@ -99,20 +119,26 @@ class Relay:
         if self.on_head is not None:
             self.on_head(head)
         self.begun = True
+        self._follower = head.follower
         self.status = head.status
         lines += self._framed(data, last)
         client.begin(head.status, lines)
+        if self.tap is not None and data:
+            self.tap(data)
         if last:
             self._finish()
 
     def piece(self, data: bytes, last: bool) -> None:
         """More of the body."""
+        out = data
         if self._wrap or self._decoder is not None:
-            data = b"".join(self._framed(data, last))
+            out = b"".join(self._framed(data, last))
         else:
             self.bytes += len(data)
-        if data:
-            self._client.pass_on(data)
+        if out:
+            self._client.pass_on(out)
+        if self.tap is not None and data:
+            self.tap(data)
         if last:
             self._finish()
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from lswap.errors import ConnectFailed, UpstreamError
+from lswap.errors import ConnectFailed, UpstreamClosed, UpstreamError
 from lswap.net.body import Body
 from lswap.net.connection import IDLE_LIMIT, Call, Connection, Sink
 from lswap.net.dial import Dialer, Origin
@@ -28,21 +28,42 @@ class Upstream:
     """The connections to one origin: newest first, unused ones for a few seconds, no limit on used ones."""
 
     def __init__(
-        self, reactor: Any, origin: Origin, connect_timeout: float = 30.0, header_timeout: float = 0.0
+        self,
+        reactor: Any,
+        origin: Origin,
+        connect_timeout: float = 30.0,
+        header_timeout: float = 0.0,
+        tls_timeout: float = 10.0,
+        idle_limit: float = 0.0,
+        through: IStreamClientEndpoint | None = None,
     ) -> None:
+        """All times in seconds, 0 is no limit.
+
+        @param connect_timeout: to connect, for each address.
+        @param header_timeout: from the end of a request to the head of its answer.
+        @param tls_timeout: for the TLS handshake.
+        @param idle_limit: how long an unused connection is kept; never longer than is safe (`IDLE_LIMIT`).
+        @param through: what takes the place of the origin's own addresses (a proxy).
+        """
         self.clock = reactor
         self.origin = origin
         self.header_timeout = header_timeout
-        self._dialer = Dialer(reactor, origin, connect_timeout)
+        self.tls_timeout = tls_timeout
+        self.idle_limit = min(IDLE_LIMIT, idle_limit) if idle_limit > 0 else IDLE_LIMIT
+        self._dialer = Dialer(reactor, origin, connect_timeout, through)
         self._factory = Factory.forProtocol(lambda: Connection(self))
         self._factory.noisy = False
+        self._dialing: set[Call] = set()
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._sweep: IDelayedCall | None = None
         self._closed = False
 
     def send(self, method: bytes, head: Sequence[bytes], body: Body | None, sink: Sink) -> Call:
-        """Send one request; `head` is its head with the empty line, in pieces."""
+        """Send one request; `head` is its head with the empty line, in pieces.
+
+        The sink hears nothing before this has returned. After `close` every request fails.
+        """
         call = Call(method, head, body, sink)
         while self._idle:
             connection = self._idle.pop()
@@ -56,35 +77,49 @@ class Upstream:
 
     def send_fresh(self, call: Call) -> None:
         """Send the request of `call` on a new connection."""
+        if self._closed:
+            self._fail_soon(call, self._closing())
+            return
+        self._dialing.add(call)
         call.dialing = self._dialer.connect(self._factory)
         call.dialing.addCallbacks(self._dialed, self._not_dialed, callbackArgs=(call,), errbackArgs=(call,))
 
     def _dialed(self, connection: Connection, call: Call) -> None:
+        self._dialing.discard(call)
         call.dialing = None
         self._all.add(connection)
-        if call.sink is None or self._closed:
+        if call.sink is None:
             connection.drop()
         else:
             connection.start(call)
 
     def _not_dialed(self, failure: Failure, call: Call) -> None:
+        self._dialing.discard(call)
         call.dialing = None
-        if call.sink is None:
-            return
         error = failure.value
         if not isinstance(error, UpstreamError):
             error = ConnectFailed(f"no connection to {self.origin}: {failure.getErrorMessage()}")
-        call.sink.failed(error)
+        self._fail_soon(call, error)
+
+    def _fail_soon(self, call: Call, error: UpstreamError) -> None:
+        """Fail in a turn of its own, as this may come before `send` has returned."""
+        if call.sink is not None:
+            self.clock.callLater(0, call.fail, error)
+
+    def _closing(self) -> UpstreamClosed:
+        return UpstreamClosed(f"the connections to {self.origin} are closed")
+
+    # -- what the connections tell ------------------------------------------------
 
     def give_back(self, connection: Connection) -> None:
         """A connection whose answer is whole."""
         if self._closed or connection.idle_limit <= 0:
-            connection.transport.loseConnection()
+            connection.close()
             return
         connection.idle_since = self.clock.seconds()
         self._idle.append(connection)
         if self._sweep is None:
-            self._sweep = self.clock.callLater(IDLE_LIMIT, self._sweep_idle)
+            self._sweep = self.clock.callLater(self.idle_limit, self._sweep_idle)
 
     def gone(self, connection: Connection) -> None:
         """A connection that is closed."""
@@ -98,9 +133,21 @@ class Upstream:
         old = [c for c in self._idle if now - c.idle_since >= c.idle_limit]
         self._idle = [c for c in self._idle if now - c.idle_since < c.idle_limit]
         for connection in old:
-            connection.transport.loseConnection()
+            connection.close()
         if self._idle:
-            self._sweep = self.clock.callLater(IDLE_LIMIT, self._sweep_idle)
+            self._sweep = self.clock.callLater(self.idle_limit, self._sweep_idle)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self._dialing) or len(self._all) > len(self._idle)
+
+    def set_timeouts(self, connect_timeout: float, header_timeout: float) -> None:
+        """Other limits, from the next connection and the next request on."""
+        self._dialer.set_timeout(connect_timeout)
+        self.header_timeout = header_timeout
+
+    # -- the end -----------------------------------------------------------------------
 
     def forget_idle(self) -> None:
         """Close all unused connections: the server behind them is ending."""
@@ -108,12 +155,22 @@ class Upstream:
         for connection in idle:
             connection.drop()
 
+    def server_gone(self) -> None:
+        """The process behind the server is gone: nobody has to wait for its last word."""
+        for connection in list(self._all):
+            connection.server_gone()
+
     def close(self) -> None:
-        """Close everything; calls under way fail."""
+        """Close everything; calls under way fail. May be called twice."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
         self.forget_idle()
+        for call in list(self._dialing):
+            dialing = call.dialing
+            call.fail(self._closing())
+            if dialing is not None:
+                dialing.cancel()
         for connection in list(self._all):
-            connection.transport.abortConnection()
+            connection.fail(self._closing())

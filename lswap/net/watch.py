@@ -64,17 +64,21 @@ class Watcher:
     def _poll(self) -> None:
         self._call = None
         looking = deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._look)
-        looking.addCallbacks(self._looked, self._failed)
+        looking.addErrback(self._failed)
+        looking.addCallback(self._looked)
 
     def _looked(self, now: bytes | None) -> None:
         if self._stopped:
             return
         self._call = self._reactor.callLater(INTERVAL, self._poll)
-        if now is not None and now != self._seen:
-            self._seen = now
+        if now is None or now == self._seen:
+            return
+        self._seen = now
+        try:
             self._changed()
+        except Exception:
+            self._log.failure("internal error at a change of the configuration")
 
     def _failed(self, failure: Failure) -> None:
-        """A look must never end the watching."""
+        """A look must never end the watching: this one saw nothing."""
         self._log.failure("looking for changes of the configuration failed", failure)
-        self._looked(None)

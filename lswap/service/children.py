@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from lswap.core.child import ChildInputs, Life, Step, new_child
 from lswap.core.command import split
+from lswap.core.difference import same_process
 from lswap.core.events import State
 from lswap.core.model import Model
 from lswap.errors import ConnectFailed, StartError
@@ -77,9 +78,11 @@ class Child:
         self._until_ready = _Waiters()
         self._until_gone = _Waiters()
         self._until_lost = _Waiters()
+        #: What the process is to be when it starts next, if that is not `model`.
+        self._next: Model | None = None
         self._origin = _origin(model.proxy)
         #: The connections to the model's server; None for a proxy URL that leads nowhere.
-        self.upstream = Upstream(tools.reactor, self._origin) if self._origin is not None else None
+        self.upstream = self._connections()
 
     @property
     def state(self) -> State:
@@ -87,11 +90,31 @@ class Child:
         return self._life.state
 
     @property
+    def outdated(self) -> bool:
+        """Whether the process is not what the configuration in force describes: it takes no new requests."""
+        return self._next is not None
+
+    @property
     def pid(self) -> int | None:
         """The leader of the process group, if there is one."""
         return self._group.pid if self._group is not None else None
 
     # -- commands --------------------------------------------------------------
+
+    def adopt(self, model: Model) -> bool:
+        """Take another configuration of the model. True when the process that runs is not what it describes any more.
+
+        The new one then comes into force with the next start; everything that does not touch the process at once.
+        """
+        if self._life.state in (State.STOPPED, State.SHUTDOWN):
+            self._become(model)
+        elif same_process(self.model, model):
+            self.model, self._next = model, None
+            if self.upstream is not None:
+                self.upstream.set_timeouts(model.timeouts.connect, model.timeouts.response_header)
+        else:
+            self._next = model
+        return self._next is not None
 
     def ensure_ready(self) -> Deferred[None]:
         """Make the model ready. Fires when it is, fails with StartError when that start came to nothing.
@@ -169,6 +192,8 @@ class Child:
         before = self._life.state
         told()
         steps = self._life.take()
+        if self._next is not None and (Step.SPAWN in steps or self._life.state in (State.STOPPED, State.SHUTDOWN)):
+            self._become(self._next)
         if self._life.state is not before:
             self._tell_state()
             if before is State.READY:
@@ -180,6 +205,21 @@ class Child:
                 self._log.failure("{model}: internal error at {step}", model=self.model.id, step=step)
                 if step in (Step.END, Step.ABORT):
                     self.kill()
+
+    def _become(self, model: Model) -> None:
+        """Another configuration, while there is no process."""
+        old, self.model, self._next = self.model, model, None
+        if (old.proxy, old.timeouts) != (model.proxy, model.timeouts):
+            if self.upstream is not None:
+                self.upstream.forget_idle()
+            self._origin = _origin(model.proxy)
+            self.upstream = self._connections()
+
+    def _connections(self) -> Upstream | None:
+        timeouts = self.model.timeouts
+        if self._origin is None:
+            return None
+        return Upstream(self._tools.reactor, self._origin, timeouts.connect, timeouts.response_header)
 
     def _tell_state(self) -> None:
         try:
@@ -309,6 +349,8 @@ class Child:
     def process_gone(self) -> None:
         """Nothing of the process group is left."""
         self._group = None
+        if self.upstream is not None:
+            self.upstream.server_gone()
         self._tell(self._machine.gone, _shutting_down())
 
     def close(self) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from lswap.core.headers import Headers, redacted
 
-__all__ = ["Exchange", "InFlight"]
+__all__ = ["Exchange", "InFlight", "Observer"]
 
 
 class Exchange:
@@ -67,11 +67,28 @@ class Exchange:
             "remote_ip": self.remote,
             "resp_headers": redacted(self.answered),
             "resp_bytes": self.bytes_sent(),
-            "elapsed_ms": max(0, round((now - self.began_at) * 1000)),
+            "elapsed_ms": self.elapsed_ms(now),
         }
         if self.metadata:
             entry["metadata"] = self.metadata
         return entry
+
+    def elapsed_ms(self, now: float) -> int:
+        """Milliseconds since the request came; `now` of the reactor's clock."""
+        return max(0, round((now - self.began_at) * 1000))
+
+
+class Observer(Protocol):
+    """Who wants to know of the requests that are shown."""
+
+    def entered(self, exchange: Exchange) -> None:
+        """A request is in the list."""
+
+    def answered(self, exchange: Exchange) -> None:
+        """The head of its answer is here."""
+
+    def left(self, exchange: Exchange) -> None:
+        """It is not in the list any more."""
 
 
 class InFlight:
@@ -81,6 +98,7 @@ class InFlight:
         self._count = 0
         self._shown: dict[int, Exchange] = {}
         self._all: set[Exchange] = set()
+        self.observer: Observer | None = None
 
     def enter(self, exchange: Exchange, shown: bool) -> None:
         """A request begins."""
@@ -89,11 +107,23 @@ class InFlight:
             self._count += 1
             exchange.id = self._count
             self._shown[exchange.id] = exchange
+            if self.observer is not None:
+                self.observer.entered(exchange)
 
     def leave(self, exchange: Exchange) -> None:
         """A request is over. A second call does nothing."""
         self._all.discard(exchange)
-        self._shown.pop(exchange.id, None)
+        if self._shown.pop(exchange.id, None) is not None and self.observer is not None:
+            self.observer.left(exchange)
+
+    def answered(self, exchange: Exchange) -> None:
+        """The head of an answer is here."""
+        if self.observer is not None and exchange.id in self._shown:
+            self.observer.answered(exchange)
+
+    def listed(self) -> list[Exchange]:
+        """All shown requests, oldest first."""
+        return list(self._shown.values())
 
     def snapshot(self, now: float) -> list[dict[str, Any]]:
         """The entries of all shown requests, oldest first."""

@@ -1,4 +1,4 @@
-"""Reloads the configuration without a restart: one reload at a time, the newest wants wins.
+"""Reloads the configuration without a restart: one reload at a time, the newest content wins.
 
 Reads and checks in a thread, then hands the new configuration over in one step. What is refused changes nothing.
 `lswap.core.difference` says what a change means for running models, `lswap.app` has the parts that take it over.
@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from lswap.core.config import Loaded, Problem
 from lswap.core.difference import Difference
@@ -32,6 +31,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
     difference: Difference | None
     problems: tuple[Problem, ...] = ()
+
+
+_ENDING = Outcome(None, (Problem("", 0, 0, "", "lswap is shutting down", ""),))
 
 
 class Reloader:
@@ -59,23 +61,31 @@ class Reloader:
         waiter: Deferred[Outcome] = Deferred()
         self._next.append(waiter)
         self._patient = patient if len(self._next) == 1 else self._patient and patient
-        if not self._running and not self._stopped:
+        if self._stopped:
+            self._tell_end()
+        elif not self._running:
             self._running = True
-            Deferred.fromCoroutine(self._run()).addErrback(self._broke)
+            Deferred.fromCoroutine(self._run())
         return waiter
 
     def stop(self) -> None:
-        """Take nothing over any more."""
+        """Take nothing over any more. Who waits for the next reload is told so; one under way ends by itself."""
         self._stopped = True
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        waiters, self._next = self._next, []
+        for waiter in waiters:
+            waiter.callback(_ENDING)
 
     async def _run(self) -> None:
-        while self._next and not self._stopped:
+        while self._next:
             waiters, self._next = self._next, []
             patient = self._patient
             try:
                 outcome = await self._once(patient)
             except Exception as problem:
-                self._log.failure("internal error in a reload; the configuration stays as it was")
+                self._log.failure("internal error in a reload")
                 outcome = Outcome(None, (Problem("", 0, 0, "", f"internal error: {problem}", ""),))
             for waiter in waiters:
                 waiter.callback(outcome)
@@ -84,17 +94,17 @@ class Reloader:
     async def _once(self, patient: bool) -> Outcome:
         self._log.info("reloading configuration")
         loaded = await self._read()
-        if loaded.config is None and patient:
+        if loaded.config is None and patient and not self._stopped:
             await deferLater(self._reactor, _SECOND_LOOK, lambda: None)
             loaded = await self._read()
+        if self._stopped:
+            return _ENDING
         if loaded.config is None:
             for problem in loaded.problems:
                 self._log.warn("failed to reload config: {problem}", problem=str(problem))
             return Outcome(None, loaded.problems)
         for warning in loaded.warnings:
             self._log.warn("{warning}", warning=str(warning))
-        if self._stopped:
-            return Outcome(Difference((), (), (), ()))
         made = self._take_over(loaded.config)
         self._log.info(
             "configuration reloaded: {changed} changed, {added} added, {removed} removed, {kept} kept",
@@ -107,7 +117,3 @@ class Reloader:
 
     def _read(self) -> Deferred[Loaded]:
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._load)
-
-    def _broke(self, failure: Failure) -> None:
-        self._running = False
-        self._log.failure("internal error around a reload", failure)

@@ -6,8 +6,9 @@ are all in `lswap.core.scheduler`; processes are all in `lswap.service.children`
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -16,19 +17,27 @@ from twisted.python.failure import Failure
 
 from lswap.core.effects import Effect, GiveUp, Grant, Idle, Moved, Refusal, Refuse, Stop, Swap
 from lswap.core.events import Arrived, Event, Expired, Left, Served, ShutDown, State, StateChanged, SwapEnded, Unload
-from lswap.core.scheduler import Scheduler
+from lswap.core.plan import Plan, Queued
+from lswap.core.policy import Policy
+from lswap.core.scheduler import ModelRules, Scheduler
 from lswap.errors import LswapError
 from lswap.service.children import Child
 
 __all__ = ["Lease", "Refused", "Router"]
 
+#: How much the newest wait counts in the usual one.
+_WEIGHT = 0.2
+#: Seconds after which a client may come back in any case.
+_LONGEST = 120
+
 
 class Refused(LswapError):
-    """The request gets no model; `reason` says why, the text is for the client."""
+    """The request gets no model, for `reason`; the text is for the client, who may ask again in `retry_after` s."""
 
-    def __init__(self, reason: Refusal, text: str) -> None:
+    def __init__(self, reason: Refusal, text: str, retry_after: int = 1) -> None:
         super().__init__(text)
         self.reason = reason
+        self.retry_after = retry_after
 
 
 class Lease:
@@ -48,13 +57,30 @@ class Lease:
             router.tell(Served(now=router.clock.seconds(), ticket=self.ticket))
 
 
+class _Waiter:
+    """One request that waits: who is told, for which model, and under which name it was asked for."""
+
+    __slots__ = ("deferred", "model", "name", "on_move", "since")
+
+    def __init__(
+        self, deferred: Deferred[Lease], model: str, name: str, on_move: Callable[[int], None] | None, since: float
+    ) -> None:
+        self.deferred = deferred
+        self.model = model
+        self.name = name
+        self.on_move = on_move
+        #: When it came.
+        self.since = since
+
+
 class _SwapTask:
     """One swap under way."""
 
-    __slots__ = ("given_up", "swap")
+    __slots__ = ("child", "given_up", "swap")
 
-    def __init__(self, swap: Swap) -> None:
+    def __init__(self, swap: Swap, child: Child) -> None:
         self.swap = swap
+        self.child = child
         self.given_up = False
 
 
@@ -66,25 +92,68 @@ class Router:
     def __init__(self, clock: IReactorTime, scheduler: Scheduler, group: str = "group") -> None:
         self.clock = clock
         self._scheduler = scheduler
-        self._name = group
+        self.name = group
         self.children: Mapping[str, Child] = {}
-        self._waiting: dict[int, Deferred[Lease]] = {}
+        self._waiting: dict[int, _Waiter] = {}
         self._events: deque[Event] = deque()
+        #: Effects from outside of an event that came while one was being worked off.
+        self._later: list[Effect] = []
         self._busy = False
         self._tickets = 0
         self._swaps: dict[int, _SwapTask] = {}
         self._idle: dict[str, IDelayedCall] = {}
+        self._idle_since: dict[str, float] = {}
+        #: Seconds that requests which had to wait have waited of late.
+        self._usual_wait = 1.0
 
     # -- what others ask for ------------------------------------------------------
 
-    def acquire(self, model: str) -> Deferred[Lease]:
-        """Wait for a model. Fails with Refused. Cancelling leaves the queue at once."""
+    def acquire(self, model: str, name: str = "", on_move: Callable[[int], None] | None = None) -> Deferred[Lease]:
+        """Wait for a model. Fails with Refused. Cancelling leaves the queue at once.
+
+        `name` is what the client called it: after a reload a request that still waits goes where that name leads then.
+        `on_move` is told of each new place in the queue.
+        """
         self._tickets += 1
         ticket = self._tickets
         waiter: Deferred[Lease] = Deferred(lambda _: self._leave(ticket))
-        self._waiting[ticket] = waiter
-        self.tell(Arrived(now=self.clock.seconds(), ticket=ticket, model=model))
+        now = self.clock.seconds()
+        self._waiting[ticket] = _Waiter(waiter, model, name or model, on_move, now)
+        self.tell(Arrived(now=now, ticket=ticket, model=model))
         return waiter
+
+    def replace(
+        self,
+        rules: Mapping[str, ModelRules],
+        policy: Policy,
+        queue_limit: int,
+        outdated: Collection[str],
+        resolve: Callable[[str], str | None],
+    ) -> None:
+        """Go on by another configuration. Requests that wait follow their names; one that is gone is refused."""
+        leading = {ticket: resolve(waiter.name) for ticket, waiter in self._waiting.items()}
+        leaving = [ticket for ticket, model in leading.items() if model != self._waiting[ticket].model]
+        self._do(self._scheduler.replace(rules, policy, queue_limit, outdated, leaving))
+        for ticket in leaving:
+            waiter, model = self._waiting.get(ticket), leading[ticket]
+            if waiter is None:  # its client left meanwhile
+                continue
+            if model is None:
+                del self._waiting[ticket]
+                waiter.deferred.errback(Failure(Refused(Refusal.UNKNOWN, "no router for requested model")))
+            else:
+                waiter.model = model
+                self.tell(Arrived(now=waiter.since, ticket=ticket, model=model))
+        for model, since in list(self._idle_since.items()):
+            self._watch_idle(model, since)
+
+    def plan(self, model: str) -> Plan:
+        """What would happen to a request for `model` that came now. Changes nothing."""
+        return self._scheduler.plan(model)
+
+    def queued(self) -> tuple[Queued, ...]:
+        """The waiting requests, in the order of the queue."""
+        return self._scheduler.queued()
 
     def unload(self, models: tuple[str, ...]) -> Deferred[None]:
         """Stop these models, whatever they do. Fires when their processes are gone.
@@ -107,6 +176,8 @@ class Router:
 
     def state_changed(self, model: str, state: State) -> None:
         """The owner of a model reports a new state."""
+        if state is not State.READY:
+            self._idle_since.pop(model, None)
         self.tell(StateChanged(now=self.clock.seconds(), model=model, state=state))
 
     def _leave(self, ticket: int) -> None:
@@ -118,12 +189,21 @@ class Router:
     def tell(self, event: Event) -> None:
         """Give one event to the scheduler; events that come from carrying out its effects wait their turn."""
         self._events.append(event)
+        self._do([])
+
+    def _do(self, effects: list[Effect]) -> None:
+        """Carry out these effects, then whatever events there are."""
         if self._busy:
+            self._later += effects
             return
         self._busy = True
         try:
-            while self._events:
-                self._work_off(self._events.popleft())
+            self._carry_out_all(effects)
+            while self._events or self._later:
+                later, self._later = self._later, []
+                self._carry_out_all(later)
+                if self._events:
+                    self._work_off(self._events.popleft())
         finally:
             self._busy = False
 
@@ -135,8 +215,11 @@ class Router:
             self._log.failure("internal error: {event} could not be handled", event=event)
             waiter = self._waiting.pop(event.ticket, None) if isinstance(event, Arrived) else None
             if waiter is not None:
-                waiter.errback(Failure())
+                waiter.deferred.errback(Failure())
             return
+        self._carry_out_all(effects)
+
+    def _carry_out_all(self, effects: list[Effect]) -> None:
         for effect in effects:
             try:
                 self._carry_out(effect)
@@ -150,13 +233,16 @@ class Router:
             if waiter is None:
                 lease.release()
             else:
-                waiter.callback(lease)
+                waited = self.clock.seconds() - waiter.since
+                if waited > 0:
+                    self._usual_wait += _WEIGHT * (waited - self._usual_wait)
+                waiter.deferred.callback(lease)
         elif isinstance(effect, Refuse):
             waiter = self._waiting.pop(effect.ticket, None)
             if waiter is not None:
-                waiter.errback(Failure(self._refused(effect)))
+                waiter.deferred.errback(Failure(self._refused(effect)))
         elif isinstance(effect, Swap):
-            task = self._swaps[effect.swap] = _SwapTask(effect)
+            task = self._swaps[effect.swap] = _SwapTask(effect, self.children[effect.model])
             Deferred.fromCoroutine(self._run(task)).addErrback(self._swap_broke, task)
         elif isinstance(effect, GiveUp):
             self._give_up(effect.swap)
@@ -167,17 +253,20 @@ class Router:
         elif isinstance(effect, Idle):
             self._watch_idle(effect.model, effect.since)
         elif isinstance(effect, Moved):
-            pass  # the loading stream will show it
+            moved = self._waiting.get(effect.ticket)
+            if moved is not None and moved.on_move is not None:
+                moved.on_move(effect.position)
 
     def _refused(self, refuse: Refuse) -> Refused:
         texts = {
             Refusal.UNKNOWN: "no local server found for requested model",
             Refusal.LIMIT: "Too many requests",
             Refusal.QUEUE_FULL: f"Too many requests: {self._scheduler.waiting()} are waiting for a model already",
-            Refusal.UNLOADED: f"{self._name}: model unloaded",
-            Refusal.SHUTTING_DOWN: f"{self._name} is shutting down",
+            Refusal.UNLOADED: f"{self.name}: model unloaded",
+            Refusal.SHUTTING_DOWN: f"{self.name} is shutting down",
         }
-        return Refused(refuse.reason, texts.get(refuse.reason, refuse.detail))
+        retry_after = min(_LONGEST, max(1, math.ceil(self._usual_wait))) if refuse.reason is Refusal.QUEUE_FULL else 1
+        return Refused(refuse.reason, texts.get(refuse.reason, refuse.detail), retry_after)
 
     # -- swaps --------------------------------------------------------------------------
 
@@ -192,7 +281,7 @@ class Router:
             error = "aborted: nobody waited for it any more"
         else:
             try:
-                await self.children[swap.model].ensure_ready()
+                await task.child.ensure_ready()
             except LswapError as problem:
                 error = str(problem)
         del self._swaps[swap.swap]
@@ -210,22 +299,27 @@ class Router:
         if task is None or task.given_up:
             return
         task.given_up = True
-        child = self.children[task.swap.model]
-        if child.state in (State.STARTING, State.STOPPING):
-            child.stop("nobody waits for it any more")
+        if task.child.state in (State.STARTING, State.STOPPING):
+            task.child.stop("nobody waits for it any more")
 
     # -- idle times ------------------------------------------------------------------------
 
     def _watch_idle(self, model: str, since: float) -> None:
-        ttl = self.children[model].model.ttl
-        if ttl <= 0:
-            return
-        due = since + ttl - self.clock.seconds()
+        """Let the idle time of a model run from `since`; its end is looked at anew when the configuration changes."""
+        self._idle_since[model] = since
+        child = self.children.get(model)
+        ttl = child.model.ttl if child is not None else 0.0
         call = self._idle.get(model)
+        if ttl <= 0:
+            if call is not None:
+                call.cancel()
+                del self._idle[model]
+            return
+        due = max(0.0, since + ttl - self.clock.seconds())
         if call is not None and call.active():
-            call.reset(max(0.0, due))
+            call.reset(due)
         else:
-            self._idle[model] = self.clock.callLater(max(0.0, due), self._expired, model)
+            self._idle[model] = self.clock.callLater(due, self._expired, model)
 
     def _expired(self, model: str) -> None:
         del self._idle[model]

@@ -1,13 +1,12 @@
-"""lswap's own routes: liveness, listing, what runs, unloading, logs, the in-flight list. All on klein.
+"""lswap's own routes: liveness, what runs, unloading, logs, the in-flight list. All on klein.
 
 Source: HTTP reference, sections 2.2, 9 and 10.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from klein import Klein
@@ -17,10 +16,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from lswap import __version__
+from lswap.core.access import may_use
 from lswap.core.events import State
-from lswap.core.model import Config, Model
+from lswap.core.model import Config
 from lswap.service.exchange import InFlight
 from lswap.service.logs import Logs
+from lswap.service.reload import Outcome
 from lswap.service.router import Router
 from lswap.web.answers import Fault, json_answer, prepare, redirect
 from lswap.web.events import EventStreams
@@ -30,6 +31,7 @@ from lswap.web.request import Request
 __all__ = ["Admin", "Parts"]
 
 _log = Logger()
+_T = TypeVar("_T")
 _GET = ["GET"]
 _POST = ["POST"]
 
@@ -44,6 +46,8 @@ class Parts(msgspec.Struct, frozen=True):
     logs: Logs
     streams: LiveStreams
     events: EventStreams
+    #: Reads the configuration anew; fires with what became of it.
+    reload: Callable[[], Deferred[Outcome]]
 
 
 class Admin:
@@ -63,9 +67,6 @@ class Admin:
             ("/upstream", _GET, self.upstream_root),
             ("/health", _GET, self.health),
             ("/wol-health", _GET, self.health),
-            ("/v1/models", _GET, self.models),
-            ("/models", _GET, self.models),
-            ("/v1/models/<path:model>", _GET, self.one_model),
             ("/running", _GET, self.running),
             ("/unload", _GET, self.unload_all_plain),
             ("/logs", _GET, self.history),
@@ -75,9 +76,8 @@ class Admin:
             ("/api/models/unload", _POST, self.unload_all),
             ("/api/models/unload/<path:model>", _POST, self.unload_one),
             ("/api/inflight/<number>/cancel", _POST, self.cancel),
-            ("/api/profiles", _GET, self.profiles),
-            ("/api/profiles/active", ["PUT"], self.choose_profile),
             ("/api/events", _GET, self.events),
+            ("/api/config/reload", _POST, self.reload),
         ):
             app.route(path, methods=methods, endpoint=f"admin {path}")(handler)
 
@@ -111,41 +111,6 @@ class Admin:
 
     # -- models ------------------------------------------------------------------------
 
-    def models(self, request: Request) -> bytes:
-        """The listing, in the order of the IDs' bytes."""
-        config = self._parts.config()
-        rows = [self._row(model) for model in config.models.values() if not model.unlisted]
-        rows.sort(key=lambda row: str(row["id"]).encode())
-        return json_answer(request, {"data": rows, "object": "list"})
-
-    def one_model(self, request: Request, model: str) -> bytes:
-        """One model of the listing, by ID or alias."""
-        config = self._parts.config()
-        found = config.resolve(model)
-        if found is None:
-            raise Fault(404, "model not found")
-        return json_answer(request, self._row(config.models[found]))
-
-    def _row(self, model: Model) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "id": model.id,
-            "object": "model",
-            "created": int(time.time()),
-            "owned_by": "llama-swap",
-        }
-        for key in ("name", "description"):
-            text = getattr(model, key).strip()
-            if text:
-                row[key] = text
-        listed: dict[str, Any] = {"type": "model"}
-        if model.aliases:
-            listed["aliases"] = list(model.aliases)
-        row["meta"] = {"llamaswap": listed}
-        child = self._parts.router.children.get(model.id)
-        loaded = child is not None and child.state in (State.STARTING, State.READY, State.STOPPING)
-        row["status"] = {"value": "loaded" if loaded else "unloaded"}
-        return row
-
     def running(self, request: Request) -> bytes:
         """The processes that live, sorted by model."""
         rows = []
@@ -168,20 +133,25 @@ class Admin:
 
     def unload_all_plain(self, request: Request) -> Deferred[bytes]:
         """Stop everything; answers when it is gone."""
-        return self._unload_all().addCallback(lambda _: prepare(request, 200, "text/plain; charset=utf-8", b"OK"))
+        done = self._unload_all(request)
+        return done.addCallback(lambda _: prepare(request, 200, "text/plain; charset=utf-8", b"OK"))
 
     def unload_all(self, request: Request) -> Deferred[bytes]:
         """The same, for programs."""
-        return self._unload_all().addCallback(lambda _: json_answer(request, {"msg": "ok"}))
+        return self._unload_all(request).addCallback(lambda _: json_answer(request, {"msg": "ok"}))
 
-    def _unload_all(self) -> Deferred[None]:
-        return _unhurried(self._parts.router.unload(tuple(self._parts.router.children)))
+    def _unload_all(self, request: Request) -> Deferred[None]:
+        """All that the request's key is good for."""
+        models = tuple(model for model in self._parts.router.children if may_use(request.api_key, model))
+        return _unhurried(self._parts.router.unload(models))
 
     def unload_one(self, request: Request, model: str) -> Deferred[bytes]:
         """Stop one model, by ID or alias."""
         found = self._parts.config().resolve(model)
         if found is None:
             raise Fault(404, "model not found")
+        if not may_use(request.api_key, found):
+            raise Fault(403, f"this API key does not allow model {found}")
         done = _unhurried(self._parts.router.unload((found,)))
         return done.addCallback(lambda _: prepare(request, 200, "text/plain; charset=utf-8", b"OK"))
 
@@ -202,6 +172,7 @@ class Admin:
             if found is None:
                 raise Fault(400, "invalid logger. Use 'proxy', 'upstream' or a model's ID")
             log = logs.model(found)
+        request.endless = True
         query = request.uri.partition(b"?")[2]
         skip = any(pair.partition(b"=")[0] == b"no-history" for pair in query.split(b"&"))
         return stream_log(request, log, not skip, self._parts.streams)
@@ -230,33 +201,24 @@ class Admin:
         exchange.cancel()
         return json_answer(request, {"msg": "ok"})
 
-    # -- profiles ----------------------------------------------------------------------------------
+    # -- configuration --------------------------------------------------------------------------
 
-    def profiles(self, request: Request) -> bytes:
-        """There are none yet."""
-        return json_answer(request, {"active": None, "profiles": []})
+    def reload(self, request: Request) -> Deferred[bytes]:
+        """Read the configuration anew; tells the difference, or all that is wrong with it."""
+        return _unhurried(self._parts.reload()).addCallback(self._reloaded, request)
 
-    def choose_profile(self, request: Request) -> bytes:
-        """None can be chosen but none."""
-        try:
-            value = msgspec.json.decode(request.spool.whole() if request.spool.in_memory else b"")
-        except msgspec.DecodeError:
-            value = None
-        if not isinstance(value, dict):
-            raise Fault(400, "invalid profile request")
-        if "name" not in value:
-            raise Fault(400, "profile name is required")
-        name = value["name"]
-        if name is not None and not isinstance(name, str):
-            raise Fault(400, "profile name must be a string or null")
-        if name:
-            raise Fault(404, f'profile "{name}" not found')
-        return json_answer(request, {"active": None})
+    def _reloaded(self, outcome: Outcome, request: Request) -> bytes:
+        if outcome.difference is not None:
+            return json_answer(request, msgspec.to_builtins(outcome.difference))
+        count = len(outcome.problems)
+        message = f"failed to reload config: {count} problem{'' if count == 1 else 's'}; the old one stays in force"
+        error = {"message": message, "problems": msgspec.to_builtins(outcome.problems)}
+        return json_answer(request, {"error": error}, 422)
 
 
-def _unhurried(work: Deferred[None]) -> Deferred[None]:
+def _unhurried(work: Deferred[_T]) -> Deferred[_T]:
     """Wait for shared work without being able to cancel it: a client that leaves must not stop an unload."""
-    waiter: Deferred[None] = Deferred()
+    waiter: Deferred[_T] = Deferred()
 
     def tell(result: Any) -> None:
         if not waiter.called:

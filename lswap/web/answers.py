@@ -14,6 +14,8 @@ from typing import Any
 from lswap.web.request import Request
 
 __all__ = [
+    "CHALLENGE",
+    "UNAUTHORIZED",
     "Fault",
     "error_body",
     "error_value",
@@ -28,6 +30,9 @@ __all__ = [
     "send_error",
 ]
 
+#: The header that makes a browser ask its user for a key.
+CHALLENGE = ("WWW-Authenticate", 'Basic realm="llama-swap"')
+UNAUTHORIZED = "unauthorized: invalid or missing API key"
 _TYPES = {
     400: ("invalid_request_error", "bad_request"),
     401: ("authentication_error", "unauthorized"),

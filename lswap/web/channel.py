@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IHalfCloseableProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
+from zope.interface import alsoProvides
 
-from lswap.core.headers import connection_tokens
+from lswap.core.headers import Headers, connection_tokens
 from lswap.core.model import Limits
-from lswap.web.answers import error_body, reason
+from lswap.net.call import Receiver
+from lswap.web.answers import CHALLENGE, UNAUTHORIZED, error_body, reason
 from lswap.web.request import Request
 
 __all__ = ["Channel"]
 
 #: Seconds that a client gets to take the rest of an answer that was broken off.
 _CUT_LIMIT = 15.0
-#: Seconds that a refused client gets to read the answer, while what it still sends is thrown away.
+#: Seconds that a refused client gets to read the answer, while what it still sends is thrown away; and at the end of
+#: lswap, those who only read along to take the rest.
 _LINGER = 2.0
 _MOST_HEADERS = 10_000
+#: Bytes of a body that are read before a request without a good key is refused.
+_SMALL = 65536
 #: Digits of the largest length that makes sense; Python refuses to read thousands of them.
 _LENGTH_DIGITS = 18
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -79,6 +85,8 @@ class Channel(_Base):  # type: ignore[misc]
     _timer: IDelayedCall | None = None
     #: Runs from the moment the connection is to close, for clients that do not take what is left for them.
     _cut_timer: IDelayedCall | None = None
+    #: Who takes the client's bytes once another protocol than HTTP is spoken.
+    _receiver: Receiver | None = None
 
     @property
     def busy(self) -> bool:
@@ -105,10 +113,16 @@ class Channel(_Base):  # type: ignore[misc]
         """Bytes of the client."""
         if self._phase is _Phase.CLOSING:
             return
+        if self._receiver is not None:
+            self._receiver.data(data)
+            return
         if self.line_mode and not data.isascii():
             self.lineReceived = self._odd_line
         try:
-            super().dataReceived(data)
+            if self.line_mode and not self._buffer and not self.paused:
+                data = self._whole_head(data)
+            if data:
+                super().dataReceived(data)
         except Exception:
             self._broken()
             return
@@ -118,6 +132,18 @@ class Channel(_Base):  # type: ignore[misc]
         self._note_progress()
 
     # -- heads -----------------------------------------------------------------
+
+    def _whole_head(self, data: bytes) -> bytes:
+        """Take a head that came in one piece without the line buffer's copies; what is left for the ordinary way."""
+        end = data.find(b"\r\n\r\n", 0, self.totalHeadersSize)
+        if end <= 0:
+            return data
+        for line in data[:end].split(b"\r\n"):
+            self.lineReceived(line)
+            if self.refused:
+                return b""
+        self.lineReceived(b"")
+        return b"" if self.refused else data[end + 4 :]
 
     def _odd_line(self, line: bytes) -> None:
         """A line with bytes beyond ASCII: they are taken as they are in a target, and refused elsewhere before it."""
@@ -169,14 +195,30 @@ class Channel(_Base):  # type: ignore[misc]
         if not self._find_host(request):
             self._respondToBadRequestAndDisconnect()
             return
+        if self._unwelcome(request):
+            return
         if self.length is not None and self.length > limits.request_body:
             self._too_large()
             return
         self._phase = _Phase.BODY
+        request.known_as(self._command, self._path, self._version)
         self._allow(limits.head_timeout)
         self.persistent = self.checkPersistence(request, self._version)
         if self._version == b"HTTP/1.1" and (request.header(b"expect") or b"").lower() == b"100-continue":
             self._send100Continue()
+
+    def _unwelcome(self, request: Request) -> bool:
+        """Refuse a request without a good key before its body is read, or asked for by a 100.
+
+        A small body that comes anyway is read all the same: then the connection can be kept.
+        """
+        refuses: Callable[[bytes, bytes, Headers], bool] | None = self.factory.refuses_early
+        if refuses is None or (self.length is not None and self.length <= _SMALL and request.header(b"expect") is None):
+            return False
+        if not refuses(self._command, self._path.partition(b"?")[0], request.raw_headers):
+            return False
+        self.refuse(401, UNAUTHORIZED, CHALLENGE)
+        return True
 
     def _find_host(self, request: Request) -> bool:
         """See that there is exactly one usable host; that of an absolute target wins (RFC 9112, section 3.2)."""
@@ -212,8 +254,32 @@ class Channel(_Base):  # type: ignore[misc]
             self._allow(self.factory.limits.idle_timeout)
         if self.factory.ending:
             self.persistent = False
+            if request.endless:
+                self._cut_timer = self.callLater(_LINGER, self._abort)
         super().requestDone(request)
         self._note_progress()
+
+    # -- another protocol ----------------------------------------------------------
+
+    def switch(self, receiver: Receiver) -> bytes:
+        """The request under way has changed the protocol: from now on the client's bytes go to `receiver`.
+
+        Gives those that have come already, after the request. The connection ends with its transport.
+        """
+        self._receiver = receiver
+        alsoProvides(self, IHalfCloseableProtocol)
+        pieces: list[bytes] = self._dataBuffer
+        early = b"".join(pieces)
+        pieces.clear()
+        return early
+
+    def readConnectionLost(self) -> None:
+        """The client sends no more; only told once the protocol is another."""
+        if self._receiver is not None:
+            self._receiver.ended()
+
+    def writeConnectionLost(self) -> None:
+        """We said that we send no more, and the system has taken it."""
 
     # -- limits of time -----------------------------------------------------------
 
@@ -236,6 +302,9 @@ class Channel(_Base):  # type: ignore[misc]
         elif self._phase is _Phase.IDLE and self._begun:
             self._phase = _Phase.HEAD
             self._allow(limits.head_timeout)
+        elif self._phase is _Phase.HEAD and not self._begun:  # it was an empty line, of no meaning
+            self._phase = _Phase.IDLE
+            self._allow(limits.idle_timeout)
 
     def _allow(self, seconds: float | None) -> None:
         """Give the client so long from now; None is for ever. One delayed call serves a whole connection."""
@@ -285,7 +354,7 @@ class Channel(_Base):  # type: ignore[misc]
         else:
             self.refuse(500, "internal error; the log has the details")
 
-    def refuse(self, status: int, message: str) -> None:
+    def refuse(self, status: int, message: str, *headers: tuple[str, str]) -> None:
         """Answer with an error before the request is whole, and close; what still comes is not read."""
         if self._phase is _Phase.CLOSING:
             return
@@ -299,10 +368,16 @@ class Channel(_Base):  # type: ignore[misc]
             b"Date: " + self.factory.date(),
             # Whether there is an Origin may not be known yet.
             b"Access-Control-Allow-Origin: *",
+            *(f"{name}: {value}".encode() for name, value in headers),
             b"Connection: close",
         ]
         is_head = bool(self.requests) and getattr(self, "_command", b"") == b"HEAD"
         self.transport.writeSequence([b"\r\n".join(lines), b"\r\n\r\n", b"" if is_head else body])
+        if self.requests and hasattr(self, "_command"):  # else there was no request line
+            request = self.requests[-1]
+            request.known_as(self._command, self._path, self._version)
+            request.startedWriting, request.code, request.sentLength = True, status, len(body)
+            self.factory.log(request)
         self._close_within(_LINGER, half=True)
 
     def loseConnection(self) -> None:
@@ -349,4 +424,6 @@ class Channel(_Base):  # type: ignore[misc]
                 timer.cancel()
         self._timer = self._cut_timer = None
         super().connectionLost(reason)
+        if self._receiver is not None:
+            self._receiver.lost()
         self.factory.closed(self)

@@ -14,17 +14,26 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
+from lswap.core.filters import Edits
 from lswap.core.find_model import Found, ModelFinder
+from lswap.core.headers import is_upgrade
 from lswap.core.model import Config
-from lswap.core.rewrite import renamed
+from lswap.core.rewrite import Parts, readdressed, renamed
 from lswap.core.routes import GETS, POSTS, forwarded_path
+from lswap.core.scan_form import query_with
 from lswap.net.body import Body
 from lswap.service.exchange import Exchange
+from lswap.service.names import Aim, Names
+from lswap.service.peers import Peers
+from lswap.service.selectors import NoTarget
 from lswap.web.answers import send_error
+from lswap.web.filtering import edit_body
 from lswap.web.forward import Forwarder
+from lswap.web.loading import wants_loading
+from lswap.web.peer_forward import to_peer
 from lswap.web.request import Request
 
-__all__ = ["ModelRoutes", "body_of", "exchange_of"]
+__all__ = ["ModelRoutes", "body_of", "exchange_of", "spliced"]
 
 
 def exchange_of(clock: IReactorTime, request: Request, path: bytes) -> Exchange:
@@ -51,11 +60,16 @@ class ModelRoutes(Resource):
 
     isLeaf = True
 
-    def __init__(self, clock: IReactorTime, config: Callable[[], Config], forwarder: Forwarder) -> None:
+    def __init__(
+        self, clock: IReactorTime, config: Callable[[], Config], forwarder: Forwarder, names: Names, peers: Peers
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._clock = clock
         self._config = config
         self._forwarder = forwarder
+        self._names = names
+        self._edits = Edits()
+        self._peers = peers
 
     def add_to(self, app: Klein) -> None:
         """Put the table into the tree; klein hands the request to this resource."""
@@ -81,29 +95,77 @@ class ModelRoutes(Resource):
         if found is None:
             send_error(request, 404, "no model id could be identified")
             return
-        config = self._config()
-        model = config.resolve(found.name)
-        if model is None:
-            send_error(request, 404, "no router for requested model")
+        try:
+            aim = self._names.aim(found.name, is_upgrade(request.raw_headers))
+        except NoTarget as problem:
+            send_error(request, 503, str(problem))
             return
+        if aim is None:  # the active profile disables the name
+            send_error(request, 404, "no model id could be identified")
+            return
+        if aim.selector is not None:
+            # The road releases it first, if there is one; a request that gets no road is over with its answer.
+            request.notifyFinish().addBoth(lambda _: aim.release())
+        self._set_out(request, found, aim)
+
+    def _set_out(self, request: Request, found: Found, aim: Aim) -> None:
+        """Send a request to where profile and selectors have aimed it."""
+        config = self._config()
+        model = config.resolve(aim.name)
+        peer = config.resolve_peer(aim.name) if model is None else None
         path, mark, query = request.uri.partition(b"?")
         exchange = exchange_of(self._clock, request, path)
-        exchange.requested = found.name
-        exchange.model = model
+        exchange.requested = aim.name
+        exchange.model = model or aim.name
+        if aim.selector is not None:
+            exchange.metadata["selector"] = aim.selector
+        if model is None and peer is None:
+            self._forwarder.refuse(request, exchange, forwarded_path(path), 404, "no router for requested model")
+            return
         body = body_of(request)
-        use = config.models[model].use_model_name
-        if use and body is not None:
-            body = _spliced(request, found, use) or body
+        name = aim.name if peer is None else peer[1]
+        use = config.models[model].use_model_name if model is not None else ""
+        edit = None
+        if found.json:
+            server = config.models[model] if model is not None else config.peers[(peer or ("",))[0]]
+            wanted = use or name
+            edit = self._edits.find(config, server.filters, aim.name, wanted if wanted != found.name else None)
+        elif name != found.name:
+            changed = spliced(request, found, name, readdressed)
+            body = changed or body
+            if changed is None:
+                query = query_with(query, "model", name)
+        if use and body is not None and not found.json:
+            body = spliced(request, found, use) or body
         target = forwarded_path(path) + mark + query
         metered = request.method == b"POST"
-        self._forwarder.forward(request, exchange, target, body, shown=True, metered=metered)
+        loading = model is not None and config.models[model].send_loading_state
+        announced = found.stream and loading and wants_loading(target)
+
+        def set_out(body: Body | None) -> None:
+            self._forwarder.forward(
+                request,
+                exchange,
+                target,
+                body,
+                shown=True,
+                metered=metered,
+                on_over=aim.release,
+                announced=announced,
+                **to_peer(self._peers, peer),
+            )
+
+        if edit is None:
+            set_out(body)
+        else:
+            edit_body(self._clock, request, edit, set_out)
 
 
-def _spliced(request: Request, found: Found, name: str) -> Body | None:
-    """The body with another name in it."""
+def spliced(request: Request, found: Found, name: str, how: Callable[..., Parts | None] = renamed) -> Body | None:
+    """The body with another name in it; None when the name stands elsewhere, or must stay."""
     if found.json and found.span is None:  # the quick search does not tell the place
         finder = ModelFinder(request.method, b"", b"application/json")
         finder.feed(request.spool.whole())
         found = finder.find(None) or found
-    parts = renamed(found, request.spool.length, name)
+    parts = how(found, request.spool.length, name)
     return Body(request.spool, parts) if parts is not None else None

@@ -7,7 +7,7 @@ Keeps the headers as they came, spools the body, finds the model's name in it, a
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -18,6 +18,7 @@ from twisted.web.http_headers import Headers as HeaderMap
 
 from lswap.core.find_model import Found, ModelFinder
 from lswap.core.headers import Headers
+from lswap.core.model import ApiKey
 from lswap.core.routes import is_model_route
 from lswap.net.body import Spool
 from lswap.net.connection import Call
@@ -39,15 +40,23 @@ class Request(_Base):  # type: ignore[misc]
     def __init__(self, channel: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(channel, *args, **kwargs)
         self.raw_headers: Headers = []
+        #: The client's key, once it was let in; None while no keys are configured.
+        self.api_key: ApiKey | None = None
         self._parsed: HeaderMap | None = None
         self.spool = Spool()
         self.content: Any = self.spool
         self.http11 = True
         self.closing = False
         self.cross_origin = False
+        #: The answer has no end of its own: a client that reads it too slowly is not waited for.
+        self.endless = False
         #: The answer was broken off: nothing more is written, and the connection closes.
         self.broken = False
         self.producer: Any = None
+        #: When its first line came; seconds of the clock of `Site`.
+        self.began_at: float = channel.factory.seconds()
+        self._logged = False
+        self._known = False
         self._finder: ModelFinder | None = None
         self._searched = False
 
@@ -107,7 +116,7 @@ class Request(_Base):  # type: ignore[misc]
             self._searched = True
             method, target = self.channel.under_way
             path, _, query = target.partition(b"?")
-            if is_model_route(method, path):
+            if is_model_route(method, path) or path.startswith(b"/upstream/"):  # there a peer's name may change
                 self._finder = ModelFinder(method, query, self._content_type())
                 for piece in self.spool.pieces():
                     self._finder.feed(piece)
@@ -153,7 +162,7 @@ class Request(_Base):  # type: ignore[misc]
             return
         if not self.startedWriting:
             self.setHeader(b"Date", self.date())
-            if self.cross_origin:
+            if self.cross_origin and not self.responseHeaders.hasHeader(b"access-control-allow-origin"):
                 self.setHeader(b"Access-Control-Allow-Origin", b"*")
             if self.closing:
                 self.setHeader(b"Connection", b"close")
@@ -224,7 +233,23 @@ class Request(_Base):  # type: ignore[misc]
     def connectionLost(self, reason: Failure) -> None:
         """The client is gone."""
         self.producer = None
+        factory = self.channel.factory
         super().connectionLost(reason)
+        # After those who serve the request have heard of it, and said what they had sent.
+        factory.log(self)
+
+    # -- for the log --------------------------------------------------------------------
+
+    def known_as(self, command: bytes, target: bytes, version: bytes) -> None:
+        """The head is here, or as much of it as there will be."""
+        self.method, self.uri, self.clientproto = command, target, version
+        self._known = True
+
+    def log_once(self, write: Callable[[Request], None]) -> None:
+        """Call `write` the first time only, and not for a request whose head never came."""
+        if self._known and not self._logged:
+            self._logged = True
+            write(self)
 
     # -- for resources ----------------------------------------------------------------
 

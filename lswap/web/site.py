@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.web import http, server
 from twisted.web.resource import IResource
 
+from lswap.core.headers import Headers
 from lswap.core.model import Limits
 from lswap.web.channel import Channel
 from lswap.web.request import Request
@@ -30,6 +31,11 @@ class Site(_Base):  # type: ignore[misc]
         self.protocol = Channel
         self.limits = limits
         self.on_fault = on_fault
+        #: Whether the head (method, path, headers) of a request shows that no good key comes with it.
+        self.refuses_early: Callable[[bytes, bytes, Headers], bool] | None = None
+        #: Told of each request that is over.
+        self.access_log: Callable[[Request], None] | None = None
+        self.seconds: Callable[[], float] = reactor.seconds
         self.channels: set[Channel] = set()
         #: Set at the end: connections are not kept any more.
         self.ending = False
@@ -44,7 +50,9 @@ class Site(_Base):  # type: ignore[misc]
         return self._date[1]
 
     def log(self, request: Any) -> None:
-        """Access lines are written by the resources, which know more."""
+        """A request is over: its line in the log. Twisted calls it at the proper end of an answer."""
+        if self.access_log is not None:
+            request.log_once(self.access_log)
 
     def startFactory(self) -> None:
         """No access log of Twisted's, and none of its timers."""

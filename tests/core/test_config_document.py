@@ -43,6 +43,7 @@ class DocumentTests(ConfigCase):
     def test_bytes_that_are_no_text_are_refused_where_they_are(self) -> None:
         """Invalid UTF-8 is told with its line and column."""
         self.assertIn("config.yaml:2:8: failed to parse config config.yaml", self.told(b"# x\n# abcde\xe9\n"))
+        self.assertIn("invalid UTF-8", self.told(b"\xff\xfea"))
 
     def test_broken_yaml_is_told_with_its_place(self) -> None:
         """Each of these has a line and a column, and is no exception."""

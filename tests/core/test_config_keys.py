@@ -42,6 +42,7 @@ class KeyTests(ConfigCase):
             "apiKeys: ${env.E}\n",
             "apiKeys:\n- ${env.E}\n",
             "apiKeys:\n  [ ${env.E} ] # x\n",
+            "apiKeys: ['[', \"]\", ${env.E}]\n",
             "{apiKeys: [${env.E}]}\n",
         ):
             self.refused(text, "empty api key found in apiKeys", environ=empty)

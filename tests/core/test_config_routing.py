@@ -135,6 +135,9 @@ class RouterTests(ConfigCase):
         config = self.good(AB + text)
         self.assertEqual((config.router, config.groups), ("budget", {"g": Group(id="g", members=("a",))}))
         self.refused(AB + "routing: {router: {use: budget}}\n", "routing.router.use is 'budget' but budgets is not set")
+        self.assertIsNotNone(
+            self.good(AB + text.replace("groups: {g: {members: [a]}}", "matrix: {sets: {s: a}}")).matrix
+        )
 
 
 class MatrixTests(ConfigCase):

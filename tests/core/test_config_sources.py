@@ -53,6 +53,9 @@ models:
         )
         self.assertEqual(found.metadata, {"x": "mm-w fox"})
         self.refused(MODEL + "logLevel: ${env.V}\n", "'V' not set", environ={"V": "${env.V}"})
+        self.refused(
+            "models: {a: {cmd: '${env.V} ${PORT}'}}\n", "models.a.cmd", "'V' not set", environ={"V": "${env.V}"}
+        )
 
     def test_an_unset_variable_is_told_where_it_stands(self) -> None:
         """With its name, line, column and key; in values, keys and macros, in any section."""

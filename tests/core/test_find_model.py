@@ -135,13 +135,12 @@ class JsonTests(SynchronousTestCase):
             self.assertEqual((found.name, found.span), (text.decode(), (9, 9 + len(text))))
 
     def test_unusable(self) -> None:
-        """Nothing is found where there is no name."""
+        """Nothing is found where there is no name, or none that is closed."""
         for members in (
             *(b"", b'"model":""', b'"model":null', b'"model":["a"]', b'"model":{"model":"a"}', b'"Model":"a"'),
-            *(b'"x":{"model":"a"}', b'"model"', b'"model":', b'"model":"a', b'"model":"' + b"x" * 5000 + b'"'),
+            *(b'"x":{"model":"a"}', b'"model"', b'"model":', b'"model":"a'),
         ):
-            if not members.endswith(b'xx"'):
-                self.assertIsNone(self.found(members), members)
+            self.assertIsNone(self.found(members), members)
         for body in (b"[]", b"null", b'"a"', b"x", b"", b'[{"model":"a"}]'):
             self.assertIsNone(find(body), body)
 
@@ -224,5 +223,6 @@ class PlaceTests(SynchronousTestCase):
         self.assertEqual(find(body, UPLOAD, b"model=b&stream=true"), Found(name="b", stream=True))
 
     def test_place_in_a_form(self) -> None:
-        """A form tells no place."""
-        self.assertEqual(find(b"model=a", FORM), Found(name="a"))
+        """A form tells another kind of place, that of the value as it is written."""
+        self.assertEqual(find(b"x=1&%6dodel=%61&y", FORM), Found(name="a", form_span=(12, 15)))
+        self.assertEqual(find(b"model=", FORM), None)

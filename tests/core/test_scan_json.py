@@ -258,6 +258,13 @@ class EqualityTests(SynchronousTestCase):
         found = scan(body, *data.draw(cuts(body)))
         self.assertEqual((found.members, found.object_end), plain(body))
 
+    @given(JUNK, st.integers(50, 80), st.sampled_from([b'{"model":', b'["model":', b'"model":[],', b'"model":}']))
+    def test_many_keys(self, body: bytes, count: int, key: bytes) -> None:
+        """Many keys in a row, nested or not, change nothing."""
+        body = b'{"x":' + key * count + body + b"}" * count + b',"model":1}'
+        found = scan(body)
+        self.assertEqual((found.members, found.object_end), plain(body))
+
     @given(JUNK, st.data())
     def test_pieces(self, body: bytes, data: st.DataObject) -> None:
         """The pieces that a body comes in do not matter."""
@@ -302,6 +309,7 @@ class CostTests(SynchronousTestCase):
         (b"{", b'"a":1,'),
         (b"{", b'"a":[[]],'),
         (b'{"x":[', b'"model",'),
+        (b'{"x":', b'{"model":'),
         (b"{", b'"\\u0061":1,'),
         (b'{"x":1', b'"'),
     )

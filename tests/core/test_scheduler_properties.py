@@ -57,6 +57,7 @@ class Anything(RuleBasedStateMachine):
         """A configuration."""
         rules = {name: ModelRules(limits.get(name, 0), priorities.get(name, 0)) for name in _NAMES}
         self.known, self.queue_limit = rules, queue_limit
+        self.wanted = dict.fromkeys(_NAMES, 0)
         self.world = World(rules, self.policy, queue_limit, self.allowed)
 
     def _some(self, data: st.DataObject, things: Sequence[Any]) -> Any:
@@ -140,18 +141,24 @@ class Anything(RuleBasedStateMachine):
                 elif kind == "expire" and world.armed:
                     world.expire(self._some(data, sorted(world.armed)))
 
-    @rule(limits=st.dictionaries(_models, st.integers(1, 4), max_size=2), gone=st.sets(_models, max_size=2))
-    def reload(self, limits: dict[str, int], gone: set[str]) -> None:
-        """Other limits; some models are gone, and their requests from the queue with them."""
+    @rule(
+        data=st.data(),
+        limits=st.dictionaries(_models, st.integers(1, 4), max_size=2),
+        gone=st.sets(_models, max_size=2),
+        changed=st.dictionaries(_models, st.integers(0, 2), max_size=3),
+    )
+    def reload(self, data: st.DataObject, limits: dict[str, int], gone: set[str], changed: dict[str, int]) -> None:
+        """Other limits; some models are changed (perhaps back), some are gone with their requests."""
         world = self.world
+        waiting = [ticket for ticket in world.stage("waiting") if ticket.model in gone or data.draw(st.booleans())]
+        leaving = waiting if data.draw(st.booleans()) else []
         queued = {row.ticket for row in world.scheduler.queued() if row.model in gone}
         rules = {
             name: ModelRules(limits.get(name, 0), self.known[name].priority) for name in _NAMES if name not in gone
         }
-        with world.turn():
-            for effect in world.scheduler.replace(rules, self.policy, self.queue_limit):
-                world.carry_out(effect)
-        assert all(world.tickets[number].stage == "refused" for number in queued)
+        self.wanted = {**self.wanted, **changed}
+        world.reload(rules, self.policy, self.queue_limit, self.wanted, leaving)
+        assert all(world.tickets[number].stage in ("refused", "left") for number in queued)
 
     @rule(sure=st.integers(0, 9))
     def shut_down(self, sure: int) -> None:

@@ -8,7 +8,7 @@ checks each effect against what it knows, and has the invariants that must hold 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import attrs
@@ -33,6 +33,8 @@ class Ticket:
     hasty: bool = False
     #: It asks again, once, in the turn of its refusal.
     stubborn: bool = False
+    #: What its model was in the configurations that were in force since it came.
+    seen: set[int] = attrs.Factory(set)
 
 
 @attrs.define(eq=False)
@@ -42,6 +44,8 @@ class Process:
     name: str
     state: State = State.STOPPED
     restart: bool = False
+    #: What its model was in the configuration that it was started by.
+    made: int = 0
     ready_waiters: list[Callable[[str | None], None]] = attrs.Factory(list)
     stop_waiters: list[Callable[[], None]] = attrs.Factory(list)
 
@@ -72,6 +76,8 @@ class World:
         self.tickets: dict[int, Ticket] = {}
         self.processes = {name: Process(name) for name in self.names}
         self.tasks: dict[int, Task] = {}
+        #: What each model is in the configuration in force, if it is in it.
+        self.wanted: dict[str, int] = dict.fromkeys(self.names, 0)
         #: Models whose idle time runs.
         self.armed: set[str] = set()
         #: When they became ready or their last request ended.
@@ -88,6 +94,7 @@ class World:
     def ask(self, model: str, hasty: bool = False, stubborn: bool = False) -> Ticket:
         """A client comes."""
         ticket = Ticket(len(self.tickets) + 1, model, hasty=hasty, stubborn=stubborn)
+        ticket.seen.add(self.wanted.get(model, -1))
         self.tickets[ticket.number] = ticket
         self.tell(Arrived(self.now, ticket.number, model))
         return ticket
@@ -110,6 +117,31 @@ class World:
         """An idle time is over."""
         self.armed.remove(model)
         self.tell(Expired(self.now, model))
+
+    def reload(
+        self,
+        rules: Mapping[str, ModelRules],
+        policy: Policy,
+        queue_limit: int,
+        wanted: Mapping[str, int],
+        leaving: Collection[Ticket],
+    ) -> None:
+        """Another configuration, in which each model is what `wanted` says; these requests are led elsewhere."""
+        self.wanted = {name: wanted[name] for name in rules}
+        for ticket in leaving:
+            self._move(ticket, "waiting", "left")
+        for ticket in self.stage("waiting"):
+            ticket.seen.add(self.wanted.get(ticket.model, -1))
+        outdated = {name for name in rules if self.outdated(name)}
+        numbers = [ticket.number for ticket in leaving]
+        with self.turn():
+            for effect in self.scheduler.replace(rules, policy, queue_limit, outdated, numbers):
+                self.carry_out(effect)
+
+    def outdated(self, model: str) -> bool:
+        """Whether the process that there is is not what the configuration describes."""
+        process = self.processes[model]
+        return process.state is not State.STOPPED and process.made != self.wanted.get(model)
 
     def shut_down(self) -> None:
         """The end of all processes."""
@@ -213,7 +245,9 @@ class World:
             self._give_up(effect)
         elif isinstance(effect, Stop):
             for name in effect.models:
-                assert effect.why == "unload" or not self._live(name), "a model in use has expired"
+                assert effect.why != "ttl" or not self._live(name), "a model in use has expired"
+                assert effect.why != "reload" or self.outdated(name), "stops what did not change"
+                assert effect.why != "reload" or not self._granted_for(name), "a reload cuts requests"
                 self._stop(self.processes[name], lambda: None)
         elif isinstance(effect, Idle):
             assert not self._live(effect.model), "a model in use is idle"
@@ -229,6 +263,7 @@ class World:
         ticket = self.tickets[effect.ticket]
         assert ticket.model == effect.model
         assert self.processes[ticket.model].state is State.READY, "granted a model that is not ready"
+        assert self.processes[ticket.model].made in ticket.seen, "granted a process of an older configuration"
         if ticket.stage == "left":
             # The client left in this very turn: the answer to a grant that nobody takes.
             ticket.stage = "granted"
@@ -249,7 +284,7 @@ class World:
 
     def _swap(self, swap: Swap) -> None:
         assert swap.swap not in self.tasks
-        assert swap.model not in swap.evict
+        assert swap.model not in swap.evict or self.outdated(swap.model)
         task = self.tasks[swap.swap] = Task(swap)
         left = len(swap.evict)
         if not left:
@@ -262,7 +297,7 @@ class World:
                 self._bring_up(task)
 
         for name in swap.evict:
-            assert not any(ticket.model == name for ticket in self.stage("granted")), "evicts a busy model"
+            assert not self._granted_for(name), "evicts a busy model"
             self._stop(self.processes[name], gone)
 
     def _bring_up(self, task: Task) -> None:
@@ -315,6 +350,8 @@ class World:
 
     def _spawn(self, process: Process) -> None:
         assert not self.closing
+        assert process.name in self.wanted, "starts what the configuration does not have"
+        process.made = self.wanted[process.name]
         self._set(process, State.STARTING)
         alive = [other.name for other in self.processes.values() if other.state is not State.STOPPED]
         assert self.allowed(alive), f"{alive} are alive together"
@@ -327,6 +364,9 @@ class World:
 
     def _live(self, model: str) -> bool:
         return any(ticket.model == model and ticket.stage in ("waiting", "granted") for ticket in self.tickets.values())
+
+    def _granted_for(self, model: str) -> bool:
+        return any(ticket.model == model for ticket in self.stage("granted"))
 
     # -- what holds between events ---------------------------------------------------------------------------------
 
@@ -354,7 +394,8 @@ class World:
             for name in row.waits_for:
                 busy = self.scheduler.inflight(name) and self._takes_room(name)
                 assert name in targets or busy, f"{row} waits for {name}, which is no reason"
-            assert row.model not in targets or self._given_up(row.model), f"{row} could join"
+            shut = self._given_up(row.model) or self.outdated(row.model)
+            assert row.model not in targets or shut, f"{row} could join"
 
     def _takes_room(self, model: str) -> bool:
         tasks = [task for task in self.tasks.values() if task.swap.model == model]
@@ -364,8 +405,10 @@ class World:
         return any(task.swap.model == model and task.given_up for task in self.tasks.values())
 
     def _check_idle(self) -> None:
-        """No idle time is lost, or the model would stay for good."""
+        """No idle time is lost, or the model would stay for good; and what nobody may use any more does not stay."""
         targets = {task.swap.model for task in self.tasks.values() if not task.forgotten}
         for process in self.processes.values():
-            if process.state is State.READY and not self._live(process.name) and process.name not in targets:
+            if process.state is State.READY and process.name not in targets and self.outdated(process.name):
+                assert self._granted_for(process.name) or self.closing, f"{process.name} stays after a reload"
+            elif process.state is State.READY and not self._live(process.name) and process.name not in targets:
                 assert process.name in self.armed or self.closing, f"{process.name} stays for good"

@@ -100,6 +100,7 @@ class LswapTests(CommandCase):
             running = self.start(port=taken.getsockname()[1])
             self.assertEqual(running.wait(10), 1)
         self.assertIn("in use", running.output)
+        self.assertEqual(running.output.count("lswap:"), 1, running.output)
         self.assertNotIn("Traceback", running.output)
 
     def test_address_that_is_none(self) -> None:
@@ -146,6 +147,17 @@ class DaemonTests(CommandCase):
         self.assertIn(f"127.0.0.1:{running.port}", (self.folder / "d.log").read_text())
         os.kill(pid, signal.SIGTERM)
         running.wait_alone(5)
+        self.assertFalse((self.folder / "d.pid").exists())
+
+    def test_port_in_use(self) -> None:
+        """A daemon that cannot open its port says so before it is one: exit code 1, no pid file, no process."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            running = self.start(port=taken.getsockname()[1])
+            self.assertEqual(running.wait(10), 1)
+        self.assertIn("cannot listen", running.output)
+        running.wait_alone(2)
         self.assertFalse((self.folder / "d.pid").exists())
 
 

@@ -168,8 +168,10 @@ class StoreTests(FilesCase):
     """Whether the store can be written."""
 
     def test_good_places(self) -> None:
-        """A new file in a folder, and a file that is there; a relative path is one of the working directory."""
-        for name in ("new.db", "config.yaml"):
+        """A new file in a folder, an empty one, a database; a relative path is one of the working directory."""
+        self.write("empty.db", "")
+        self.write("old.db", "SQLite format 3\0 and so on")
+        for name in ("new.db", "empty.db", "old.db"):
             loaded = self.good(f"store: {{path: {self.tmp}/{name}}}\n")
             assert loaded.config is not None
             self.assertEqual(loaded.config.store_path, f"{self.tmp}/{name}")
@@ -179,6 +181,10 @@ class StoreTests(FilesCase):
         """Each is told with its line, in the words of the reference."""
         self.write("file", "")
         for path, told in (
+            (
+                f"{self.tmp}/config.yaml",
+                f"config.yaml:1:15: store.path: {self.tmp}/config.yaml is not an SQLite database",
+            ),
             (str(self.tmp), f"config.yaml:1:15: store.path: {self.tmp} is a directory, not a file"),
             (f"{self.tmp}/no/db", f"store.path: directory {self.tmp}/no is not writable: "),
             (f"{self.tmp}/file/db", "store.path: Not a directory"),

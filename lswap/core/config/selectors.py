@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from lswap.core import matrix as language
 from lswap.core.config.context import Context
@@ -102,7 +102,7 @@ class _SelectorReader:
             message = f"{self._path}.settings.spillover must be >= 1"
             self._report.error(place, f"{self._path}.settings.spillover", message)
         seen: set[str] = set()
-        local: dict[str, str] = {}
+        local: dict[str, None] = {}
         for target in selector.targets:
             found = self._resolved(target)
             if found is None:
@@ -112,11 +112,11 @@ class _SelectorReader:
                 self._error("targets", f'{self._path}.targets contains duplicate resolved model "{name}"')
             seen.add(name)
             if is_local:
-                local.setdefault(name, target)
+                local[name] = None
         if len(local) > 1:
             self._check_side_by_side(local)
 
-    def _check_side_by_side(self, local: Mapping[str, str]) -> None:
+    def _check_side_by_side(self, local: Collection[str]) -> None:
         """Local targets have to be able to run beside each other."""
         matrix = self._config.matrix
         if self._config.router == "matrix":
@@ -126,10 +126,6 @@ class _SelectorReader:
         if self._config.router == "budget" or not self._config.groups:
             return
         group_of = {member: group for group in self._config.groups.values() for member in group.members}
-        for model, target in local.items():
-            if model not in group_of:
-                self._error("targets", f'{self._path} target "{target}" is not in a routing group')
-                return
         groups = {group_of[model].id: group_of[model] for model in local}
         if len(groups) > 1:
             hint = f"now they are in: {', '.join(groups)}"

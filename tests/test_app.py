@@ -1,0 +1,415 @@
+"""The whole service (`lswap.app`): its start, its signals, and the order and the bounds of its end, in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+from unittest import mock
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
+from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
+
+from lswap import app
+from lswap.app import DRAIN_LIMIT, CannotListen, LswapService, make_service
+from lswap.net.guard import Guard
+from lswap.net.upstream import Upstream
+from lswap.options import Settings
+from tests.memory import MemoryClient, MemoryLswap, MemoryReactor, config_of
+
+CONFIG = """
+unloadTimeout: 5
+models:
+  a: {cmd: "server --port ${PORT}"}
+  b: {cmd: "server --port ${PORT}"}
+groups: {all: {swap: false, members: [a, b]}}
+"""
+
+
+class AppCase(SynchronousTestCase):
+    """A service on a made-up machine; signal handlers are put back after each test."""
+
+    def setUp(self) -> None:
+        """It is not started yet."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+        self.handlers = self.current_handlers()
+        self.patch(app, "_raise_file_limit", lambda: None)
+        # The collector is for real processes; here it would cost half a second each time.
+        self.patch(app, "gc", mock.Mock())
+        self.lswap = MemoryLswap(CONFIG)
+        self.reactor = self.lswap.reactor
+        self.service = self.lswap.service
+        self.addCleanup(self.reactor.forget)
+        self.ended: Deferred[None] | None = None
+
+    def current_handlers(self) -> list[Any]:
+        """Who hears of signals."""
+        return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+
+    def start(self) -> None:
+        """Start it as a command does."""
+        self.service.privilegedStartService()
+        self.service.startService()
+        self.reactor.turn()
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        """A signal arrives; the first stop ends the service, as the reactor does."""
+        stops = self.reactor.stops
+        signal.raise_signal(number)
+        self.reactor.turn()
+        if self.reactor.stops > stops and self.ended is None:
+            self.ended = self.service.stopService()
+            self.reactor.turn()
+
+    def assert_ended(self) -> None:
+        """All of it is over, and nothing is left."""
+        assert self.ended is not None
+        self.successResultOf(self.ended)
+        self.reactor.turn()
+        self.assertEqual(self.lswap.processes.running, [])
+        self.assertEqual(self.service.site.channels, set())
+        self.assertEqual(self.lswap.leftovers(), [])
+        self.assertFalse(self.reactor.ports[-1].open)
+        self.assertEqual(self.current_handlers(), self.handlers)
+        self.reactor.processes[0].exit()
+        self.reactor.turn(100)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def going_on(self) -> None:
+        """It has not ended yet."""
+        assert self.ended is not None
+        self.assertNoResult(self.ended)
+
+
+class StartTests(AppCase):
+    """From settings to an open port."""
+
+    def test_start(self) -> None:
+        """The port opens first, then comes the guard; no model starts. Warnings are told."""
+        with capturedLogs() as logged:
+            self.service.privilegedStartService()
+            self.assertEqual([port.port for port in self.reactor.ports], [8080])
+            self.assertEqual(self.reactor.processes, [])
+            self.service.startService()
+        self.assertEqual(len(self.reactor.processes), 1)
+        self.assertEqual(self.lswap.processes.groups, [])
+        self.assertTrue(self.service.running)
+        texts = [event["log_format"].format_map(event) for event in logged if event.get("log_format")]
+        self.assertIn("lswap listening on http://127.0.0.1:8080", texts)
+        self.signal()
+        self.assert_ended()
+
+    def test_start_without_privileges(self) -> None:
+        """A runner that knows only one step of starting gets an open port too, and only one."""
+        self.service.startService()
+        self.assertEqual(len(self.reactor.ports), 1)
+        self.signal()
+        self.assert_ended()
+
+    def test_warnings(self) -> None:
+        """What is odd in the configuration is told in the log."""
+        service = make_service(Settings(config="c"), config_of("nonsense: 1\n" + CONFIG), MemoryReactor())
+        with capturedLogs() as logged:
+            service.startService()
+        self.assertTrue([event for event in logged if "nonsense" in event.get("problem", "")])
+        self.successResultOf(service.stopService())
+
+    def test_port_is_taken(self) -> None:
+        """The program ends with a text; no handler of signals and no process stays."""
+        self.reactor.listen_error = CannotListenError("127.0.0.1", 8080, OSError(98, "Address already in use"))
+        problem = self.assertRaises(CannotListen, self.service.privilegedStartService)
+        self.assertIn("127.0.0.1:8080", str(problem))
+        self.assertEqual(self.current_handlers(), self.handlers)
+        self.assertEqual(self.reactor.processes, [])
+
+    def test_fails_half_way(self) -> None:
+        """What was begun is taken back: the port, the handlers."""
+
+        def broken(guard: Guard) -> None:
+            raise RuntimeError("a bug")
+
+        self.patch(Guard, "start", broken)
+        self.service.privilegedStartService()
+        self.assertRaises(RuntimeError, self.service.startService)
+        self.assertFalse(self.reactor.ports[-1].open)
+        self.reactor.turn()
+        self.assertEqual(self.current_handlers(), self.handlers)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_umask(self) -> None:
+        """Models get the mask that the command was told."""
+        before = os.umask(0o022)
+        self.addCleanup(os.umask, before)
+        service = LswapService(Settings(config="c", umask=0o027), config_of(CONFIG), MemoryReactor())
+        service.startService()
+        self.assertEqual(os.umask(0o022), 0o027)
+        self.successResultOf(service.stopService())
+
+    def test_pools(self) -> None:
+        """Control calls to a model's server share its connections; others have their own, which end with lswap."""
+        self.start()
+        from lswap.net.dial import Origin
+
+        port = self.lswap.models["a"].address[1]
+        ours = self.service._pool_of(Origin(f"http://localhost:{port}/x"))
+        self.assertIs(ours, self.lswap.child("a").upstream)
+        other = self.service._pool_of(Origin("http://elsewhere:1"))
+        self.assertIs(self.service._pool_of(Origin("http://elsewhere:1/y")), other)
+        closed: list[Upstream] = []
+        close = Upstream.close
+
+        def note(upstream: Upstream) -> None:
+            closed.append(upstream)
+            close(upstream)
+
+        self.patch(Upstream, "close", note)
+        self.signal()
+        self.assert_ended()
+        self.assertEqual(set(map(id, closed)), {id(other), *(id(self.lswap.child(name).upstream) for name in "ab")})
+
+
+class EndTests(AppCase):
+    """The end, by signals."""
+
+    def setUp(self) -> None:
+        """It runs, model a is ready, and there is a client."""
+        super().setUp()
+        self.start()
+        self.lswap.ready("a")
+        self.client = self.lswap.client()
+
+    def test_idle(self) -> None:
+        """Nothing to wait for: it is over as soon as the model is gone, with whatever idle connections there are."""
+        used = self.lswap.client()
+        used.ask("GET", "/health")
+        partial = self.lswap.client()
+        partial.raw(b"GET /health HTTP/1.1\r\n")
+        self.signal()
+        self.assert_ended()
+        for client in (self.client, used, partial):
+            self.assertTrue(client.gone)
+
+    def test_each_signal(self) -> None:
+        """Both kinds of stop are the same; a hangup is none."""
+        self.signal(signal.SIGHUP)
+        self.assertEqual(self.reactor.stops, 0)
+        self.flushLoggedErrors()
+        self.signal(signal.SIGINT)
+        self.assert_ended()
+
+    def test_reactor_that_stops_already(self) -> None:
+        """A signal after that is no error."""
+        self.reactor.stop()
+        self.signal()
+        self.assertEqual(self.reactor.stops, 2)
+        self.ended = self.service.stopService()
+        self.reactor.turn()
+        self.assert_ended()
+
+    def test_requests_come_to_their_end(self) -> None:
+        """Those under way are served, also those that are received or wait; the models stay for them."""
+        served, waiting, received = (self.lswap.client() for _ in range(3))
+        served.chat("a")
+        self.lswap.models["b"].health = 503
+        waiting.chat("b")
+        received.raw(b"POST /upstream/a/x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nh")
+        self.signal()
+        self.assertFalse(self.reactor.ports[-1].open)
+        self.going_on()
+        self.assertEqual(self.lswap.running(), {"a": "ready", "b": "starting"})
+        received.raw(b"i")
+        self.lswap.models["b"].health = 200
+        self.reactor.turn(1)
+        for request in (*self.lswap.models["a"].requests, *self.lswap.models["b"].requests):
+            request.answer(200, b"bye")
+        for client in (served, waiting, received):
+            answer = client.read()
+            self.assertEqual((answer.body, answer.complete), (b"bye", True))
+            self.assertTrue(client.gone)
+        self.assert_ended()
+
+    def test_last_bytes(self) -> None:
+        """A slow client gets its answer to the last byte, though no request is under way any more."""
+        self.client.chat("a")
+        self.client.socket.room = 1000
+        self.lswap.models["a"].request.answer(200, b"x" * 50_000)
+        self.reactor.turn()
+        self.assertEqual(len(self.lswap.inflight), 0)
+        self.signal()
+        self.reactor.turn(1)
+        self.going_on()
+        answer = self.client.read()
+        self.assertEqual((len(answer.body), answer.complete), (50_000, True))
+        self.assert_ended()
+
+    def test_last_error(self) -> None:
+        """So does one whose request ends with an error in the very turn in which everything else is over."""
+        self.lswap.models["a"].group.end()
+        self.reactor.turn()
+        self.lswap.models["b"].health = 503
+        self.client.chat("b")
+        self.signal()
+        self.lswap.models["b"].group.end(7)
+        self.assertEqual(self.client.read().status, 500)
+        self.assert_ended()
+
+    def test_next_request_of_a_connection(self) -> None:
+        """After its answer the connection is closed, though more has come already."""
+        self.client.raw(b"GET /upstream/a/1 HTTP/1.1\r\nHost: h\r\n\r\nGET /upstream/a/2 HTTP/1.1\r\nHost: h\r\n\r\n")
+        self.signal()
+        self.lswap.models["a"].request.answer(200, b"bye")
+        self.assertEqual(self.client.read().body, b"bye")
+        self.assertTrue(self.client.gone)
+        self.assertEqual(len(self.lswap.models["a"].requests), 1)
+        self.assert_ended()
+
+    def test_streams_end(self) -> None:
+        """Who only reads along does not hold up the end, be he ever so slow."""
+        readers = []
+        for room in (1 << 20, 10):
+            for target in ("/logs/stream", "/api/events"):
+                client = self.lswap.client()
+                client.socket.room = room
+                client.send("GET", target)
+                readers.append(client)
+        self.signal()
+        self.going_on()
+        self.reactor.turn(2)
+        self.assert_ended()
+        for client in readers[:2]:
+            self.assertTrue(client.read().complete)
+
+    def test_unloading(self) -> None:
+        """Who waits for a model's end is answered."""
+        self.lswap.models["a"].group.obeys = False
+        self.client.send("GET", "/unload")
+        self.signal()
+        self.going_on()
+        self.lswap.models["a"].group.end()
+        self.assertEqual(self.client.read().body, b"OK")
+        self.assert_ended()
+
+    def test_time_is_over(self) -> None:
+        """After 30 s those who wait are told, those who are served are cut, and the models end."""
+        served, answering, waiting = (self.lswap.client() for _ in range(3))
+        served.chat("a")
+        answering.chat("a")
+        self.lswap.models["a"].request.begin()
+        self.lswap.models["a"].request.chunk(b"half")
+        self.lswap.models["b"].health = 503
+        waiting.chat("b")
+        self.signal()
+        self.reactor.turn(DRAIN_LIMIT - 1)
+        self.going_on()
+        self.assertEqual(self.lswap.running(), {"a": "ready", "b": "starting"})
+        self.reactor.turn(1)
+        self.assertEqual(waiting.read().status, 500)
+        self.assertIn(served.read().status, (502, 503))
+        answer = answering.read()
+        self.assertEqual((answer.body, answer.complete), (b"half", False))
+        self.assert_ended()
+
+    def test_server_elsewhere_does_not_end(self) -> None:
+        """A request that not even the end of its model ends is told; who does not read gets a second."""
+        self.client.chat("a")
+        self.patch(self.lswap.models["a"], "shut", lambda: None)
+        self.lswap.models["a"].group.at_end = lambda: None
+        stalled = self.lswap.client()
+        stalled.socket.room = 10
+        stalled.chat("a")
+        self.signal()
+        self.reactor.turn(DRAIN_LIMIT)
+        self.assertEqual(self.client.read().status, 503)
+        self.reactor.turn(1)
+        self.assert_ended()
+
+    def test_slow_model(self) -> None:
+        """It has its time."""
+        self.lswap.models["a"].group.obeys = False
+        self.signal()
+        self.assertEqual([stop[0] for stop in self.lswap.models["a"].group.stops], [5.0])
+        self.reactor.turn(5)
+        self.going_on()
+        self.lswap.models["a"].group.end(None, 9)
+        self.reactor.turn()
+        self.assert_ended()
+
+    def test_model_that_never_ends(self) -> None:
+        """Not even that holds up the end for ever."""
+        group = self.lswap.models["a"].group
+        group.obeys = False
+        self.signal()
+        self.reactor.turn(5 + 14)
+        self.going_on()
+        with capturedLogs() as logged:
+            self.reactor.turn(1)
+        self.assertIn("a model did not end in time; the guard will see to it", [e["log_format"] for e in logged])
+        group.end(None, 9)
+        self.assert_ended()
+
+    def test_second_signal(self) -> None:
+        """At once: requests are cut, models killed, nothing is waited for but their end."""
+        self.client.chat("a")
+        stalled = self.lswap.client()
+        stalled.socket.room = 10
+        stalled.chat("a")
+        for request in self.lswap.models["a"].requests:
+            request.begin()
+        self.reactor.turn()
+        group = self.lswap.models["a"].group
+        group.obeys = False
+        self.signal()
+        self.going_on()
+        self.signal()
+        self.assertGreaterEqual(group.kills, 1)
+        self.reactor.turn()
+        self.assert_ended()
+        self.assertFalse(self.client.read().complete)
+        self.assertTrue(stalled.gone)
+
+    def test_second_signal_while_models_end(self) -> None:
+        """Then they are killed; a third one does no harm."""
+        group = self.lswap.models["a"].group
+        group.obeys = False
+        self.signal()
+        self.assertEqual(group.kills, 0)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        self.reactor.turn()
+        self.assert_ended()
+
+    def test_second_signal_while_one_loads(self) -> None:
+        """A model that is being started is killed as well, and no other is started."""
+        self.lswap.models["b"].health = 503
+        self.client.chat("b")
+        self.signal()
+        self.signal()
+        self.reactor.turn()
+        self.assert_ended()
+        self.assertEqual(len(self.lswap.models["b"].groups), 1)
+
+    def test_internal_fault(self) -> None:
+        """A bug in one step of the end is logged, and the others are done all the same."""
+
+        def broken() -> None:
+            raise RuntimeError("a bug")
+
+        self.patch(self.service._streams, "end_all", broken)
+        self.signal()
+        self.assert_ended()
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_request_after_the_drain(self) -> None:
+        """A request in the last instant is answered, with an error if need be; never left hanging."""
+        late = MemoryClient(self.reactor, self.service.site)
+        self.service.router.shut_down()
+        late.chat("a")
+        answer = late.read()
+        self.assertEqual(answer.status, 500)
+        self.assertIn("shutting down", json.loads(answer.body)["error"]["message"])
+        self.signal()
+        self.assert_ended()
