@@ -10,9 +10,11 @@ import gc
 import os
 import resource
 from collections.abc import Callable
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 from treq.client import HTTPClient
+from treq.cookies import IndexableCookieJar
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
@@ -113,7 +115,7 @@ class LswapService(Service):
         self._tools = Tools(
             reactor=reactor,
             processes=processes or Processes(reactor, self._guard),
-            client=HTTPClient(UpstreamAgent(self._pool_of)),
+            client=HTTPClient(UpstreamAgent(self._pool_of), cookiejar=_no_cookies()),
             logs=self._logs,
             environment=dict(os.environ),
             in_thread=self._in_thread,
@@ -427,6 +429,11 @@ class LswapService(Service):
             return in_time
 
         return done.addCallback(tidy)
+
+
+def _no_cookies() -> IndexableCookieJar:
+    """A jar that takes none: cookies know no ports, so one model's would go to another's health check."""
+    return IndexableCookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 def _raise_file_limit() -> None:

@@ -29,14 +29,14 @@ NOTHING, LENGTH, CHUNKED, CLOSE = range(4)
 #: The empty line after a head.
 END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _STATUS = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\x00\r\n]*))?\r?")
-_FOLD = re.compile(rb"\r?\n[ \t]+")
+_FOLD = re.compile(rb"\n[ \t]+")
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 #: A bare CR or LF, or a NUL, is how two readers come to see two different ends.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00\r\n]*)?")
 _TRAILER = re.compile(rb"[^\x00\r\n]*")
 #: A chunk's size line or a trailer line longer than this is a broken answer, and so is a head of more lines.
 _LINE_LIMIT = 65536
-_HEADERS_LIMIT = 10_000
+_HEADERS_LIMIT = 2000
 
 
 class ResponseHead:
@@ -85,11 +85,10 @@ def parse_head(data: bytes, method: bytes) -> ResponseHead:
         raise BadAnswer(f"the answer does not begin like HTTP/1.x: {first[:60]!r}")
     if rest.count(b"\n") >= _HEADERS_LIMIT:
         raise BadAnswer(f"the answer has more than {_HEADERS_LIMIT} header lines")
+    rest = rest.replace(b"\r\n", b"\n").removesuffix(b"\r")
     lines = _FOLD.sub(b" ", rest).split(b"\n") if rest else []
     headers: list[tuple[bytes, bytes]] = []
     for line in lines:
-        if line.endswith(b"\r"):
-            line = line[:-1]
         name, colon, value = line.partition(b":")
         if not colon or _NAME.fullmatch(name) is None or b"\0" in value or b"\r" in value:
             raise BadAnswer(f"the answer has a malformed header line: {line[:60]!r}")

@@ -107,6 +107,10 @@ class Scheduler:
         self._board.adopt(models, policy, queue_limit, outdated)
         self._refuse_queued(lambda request: request.model.rules is None, Refusal.UNKNOWN, effects)
         for swap in self._board.swaps.values():
+            if swap.model.rules is None:
+                for request in swap.waiters.values():
+                    self._refuse(request, Refusal.UNKNOWN, effects)
+                swap.waiters.clear()
             if not swap.waiters and (swap.model.rules is None or swap.model.outdated):
                 self._give_up(swap, effects)
         self._settle(effects)

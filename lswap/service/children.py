@@ -219,7 +219,14 @@ class Child:
         timeouts = self.model.timeouts
         if self._origin is None:
             return None
-        return Upstream(self._tools.reactor, self._origin, timeouts.connect, timeouts.response_header)
+        return Upstream(
+            self._tools.reactor,
+            self._origin,
+            timeouts.connect,
+            timeouts.response_header,
+            timeouts.tls_handshake,
+            timeouts.idle_conn,
+        )
 
     def _tell_state(self) -> None:
         try:

@@ -104,7 +104,7 @@ class Reloader:
                 self._log.warn("failed to reload config: {problem}", problem=str(problem))
             return Outcome(None, loaded.problems)
         for warning in loaded.warnings:
-            self._log.warn("{warning}", warning=str(warning))
+            self._log.warn("{problem}", problem=str(warning))
         made = self._take_over(loaded.config)
         self._log.info(
             "configuration reloaded: {changed} changed, {added} added, {removed} removed, {kept} kept",

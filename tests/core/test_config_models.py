@@ -316,11 +316,11 @@ class PortTests(ConfigCase):
         self.assertEqual(len(self.told("models: {fox: {cmd: s, proxy: 'http://h:${PORT}'}}\n").splitlines()), 1)
 
     def test_a_reload_keeps_numbers(self) -> None:
-        """As long as the ID exists, uses a port, and the number may still be given out."""
+        """As long as the ID exists and uses a port; a number that a removed model may still have is left alone."""
         text = (
             "startPort: 9000\nmodels: {a: {cmd: 's ${PORT}'}, m: {cmd: 's ${PORT}'}, n: {cmd: s, proxy: 'http://h'}}\n"
         )
-        self.assertEqual(self.ports(text, {"m": 9000, "gone": 9001, "n": 9005}), {"a": 9001, "m": 9000, "n": None})
+        self.assertEqual(self.ports(text, {"m": 9000, "gone": 9001, "n": 9005}), {"a": 9002, "m": 9000, "n": None})
         self.assertEqual(self.ports(text, {"m": 8999}), {"a": 9000, "m": 9001, "n": None})
         self.assertEqual(self.ports(text, {"a": 9007, "m": 9007}), {"a": 9007, "m": 9000, "n": None})
 

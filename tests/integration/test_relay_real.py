@@ -80,6 +80,7 @@ class Model(Protocol):
     def connectionMade(self) -> None:
         """Note it."""
         self.factory.connections += 1
+        self.factory.all.append(self)
         self.buffer = b""
         self.left = -1
         if self.factory.on_connect is not None:
@@ -122,6 +123,8 @@ class ModelFactory(Factory):
         self.on_head: Callable[[Model], None] | None = None
         self.on_connect: Callable[[Model], None] | None = None
         self.connections = self.requests = self.lost = 0
+        #: Those that do not read are known to nobody else, and would be collected, with their sockets.
+        self.all: list[Model] = []
 
 
 class Front(Protocol):
