@@ -10,7 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from lswap.core.board import Step
-from lswap.core.effects import Effect, Grant, Moved, Refusal, Refuse, Swap
+from lswap.core.effects import Effect, GiveUp, Grant, Moved, Refusal, Refuse, Swap
 from lswap.core.events import Event, State, StateChanged
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules, Plan
@@ -141,13 +141,14 @@ class ReplaceTests(SynchronousTestCase):
         desk.stopped("a")
         self.assertEqual(desk.scheduler.running(), ("b",))
 
-    def test_waiters_of_a_load_are_served_though_the_model_is_gone_from_the_rules(self) -> None:
-        """Their load has begun: it is carried to its end."""
+    def test_waiters_of_a_load_are_refused_when_the_model_is_gone_from_the_rules(self) -> None:
+        """A name that is gone is gone for all who wait, and the load has nobody left."""
         desk = Desk(Fixed())
         desk.ask(1, "a")
-        self.assertEqual(desk.scheduler.replace({"b": ModelRules()}, Fixed(), 10), [])
-        desk.ready("a")
-        self.assertEqual(desk.ended(1), [Grant(1, "a")])
+        told = desk.scheduler.replace({"b": ModelRules()}, Fixed(), 10)
+        self.assertEqual(told, [Refuse(1, Refusal.UNKNOWN), GiveUp(1)])
+        self.assertEqual(desk.ended(1, "aborted"), [])
+        self.assertEqual(desk.scheduler.waiting(), 0)
 
     def test_model_that_comes_back(self) -> None:
         """Gone from the rules and named again while its request is in flight: nothing is forgotten."""
