@@ -95,11 +95,11 @@ class Scheduler:
     ) -> list[Effect]:
         """Go on by other rules; what follows for the requests in the queue.
 
-        Those whose model is gone are refused as unknown, also where it is being loaded. Requests keep the priority that they came with. A model that
-        is gone from the rules finishes its requests and is stopped, and is in the way of others until its owner
-        reports that. So does one of `outdated`, and requests that come from now on wait for its new process. A load of
-        either that nobody waits for ends early. `leaving` are tickets that leave in the same step, so that their room
-        is given by the new rules.
+        Those whose model is gone are refused as unknown, also where it is being loaded. Requests keep the priority that
+        they came with. A model that is gone from the rules finishes its requests and is stopped, and is in the way of
+        others until its owner reports that. So does one of `outdated`, and requests that come from now on wait for its
+        new process. A load of either that nobody waits for ends early. `leaving` are tickets that leave in the same
+        step, so that their room is given by the new rules.
         """
         effects: list[Effect] = []
         for ticket in leaving:
