@@ -30,6 +30,8 @@ Prepare = Callable[[], tuple[Row, Any]]
 #: Requests whose rows may wait to be made, and rows that may wait for a database that cannot be written.
 _WAITING = 10_000
 #: Rows of one transaction.
+#: Seconds that the thread waits for more after something came.
+_GATHER = 0.05
 _AT_ONCE = 100
 #: Seconds until another attempt, doubled up to the second figure.
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -251,7 +253,10 @@ class Store:
             except queue.Empty:
                 due = self._flush()
                 continue
-            # While there is more to do, rows are gathered: one transaction is much cheaper than many.
+            # Rows are gathered: one transaction is much cheaper than many, and so is waking up once. Each time this
+            # thread runs it takes the interpreter from the reactor, in the middle of somebody's stream.
+            if job is not None:
+                time.sleep(_GATHER)
             while job is not None:
                 self._do(job)
                 if self._worker.late >= _AT_ONCE:
