@@ -11,9 +11,9 @@ import functools
 import json
 import mmap
 import re
-from array import array
 from collections.abc import Generator
-from itertools import accumulate, islice
+
+from lswap.core.brackets import brackets_of, pass_brackets
 
 __all__ = ["CLOSING", "OPENING", "Container", "Item", "Text", "Wanted", "read_container"]
 
@@ -30,11 +30,6 @@ _SMALL = rb"[\[{](?:" + _PLAIN + rb"){0,64}+[\]}]"
 _NESTED = rb"[\[{](?:" + _PLAIN + rb"|" + _SMALL + rb"){0,64}+[\]}]"
 _FLAT = re.compile(_NESTED)
 _KEY = re.compile(rb'"([^"\\]{0,512}+)"[ \t\r\n]{0,64}+:[ \t\r\n]{0,64}+')
-_BRACKETS = re.compile(rb"[\[\]{}]")
-#: All bytes but brackets.
-_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
-#: Brackets as signed steps between levels.
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 #: Bytes that are looked at in one step where a value is long.
 _BLOCK = 32768
 #: Bytes that one pattern may take in at most.
@@ -277,28 +272,11 @@ def _container_end(text: Text, pos: int) -> _Ends:
     depth, in_string = 0, False
     while block := blocks.next(size):
         parts = block.split(b'"')
-        brackets = b"".join(parts[in_string::2]).translate(None, _OTHERS)
-        closing = brackets.count(b"}") + brackets.count(b"]")
-        if closing and closing >= depth:
-            levels = list(accumulate(array("b", brackets.translate(_STEPS)), initial=depth))
-            if 0 in levels[1:]:
-                return blocks.pos - len(block) + _place(parts, in_string, levels.index(0, 1)) + 1
-        depth += len(brackets) - 2 * closing
+        depth, end = pass_brackets(parts, in_string, brackets_of(parts, in_string), depth)
+        if end >= 0:
+            return blocks.pos - len(block) + end
         in_string ^= len(parts) % 2 == 0
         if size == _BLOCK:
             yield
         size = min(size * 4, _BLOCK)
     return len(text)
-
-
-def _place(parts: list[bytes], in_string: bool, count: int) -> int:
-    """Place of the `count`th bracket outside strings in a text that was split at its quotes."""
-    place = 0
-    for number, part in enumerate(parts):
-        if number % 2 == in_string:
-            here = len(part.translate(None, _OTHERS))
-            if count <= here:
-                return place + next(islice(_BRACKETS.finditer(part), count - 1, None)).start()
-            count -= here
-        place += len(part) + 1
-    return place

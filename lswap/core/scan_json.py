@@ -14,21 +14,15 @@ import enum
 import functools
 import json
 import re
-from array import array
-from collections.abc import Iterator
-from itertools import accumulate, islice
 
 import msgspec
 
+from lswap.core.brackets import brackets_of, levels_of, pass_brackets
+
 __all__ = ["JsonScan", "Member"]
 
-_BRACKETS = re.compile(rb"[\[\]{}]")
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _SCALAR = re.compile(rb'[^"\[\]{},:]*')
-#: All bytes but brackets.
-_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
-#: Brackets as signed steps between levels.
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _QUOTE, _COLON, _OPEN = b'":{'
 #: Longer values are not kept; no model is called so.
 _KEEP = 4096
@@ -153,26 +147,18 @@ class JsonScan:
     def _pass_over(self, text: bytes, start: int, stop: int) -> None:
         """Count the quotes and brackets in a stretch of text."""
         parts = text[start:stop].split(b'"')
-        brackets = _brackets(parts, self._in_string)
-        closing = brackets.count(b"}") + brackets.count(b"]")
+        brackets = brackets_of(parts, self._in_string)
         if brackets and self._depth == 0 and brackets[0] != _OPEN:
             self._over = True  # no object
-        elif closing and closing >= self._depth:
-            levels = list(self._levels(brackets))
-            if 0 in levels[1:]:
-                last = levels.index(0, 1)
-                self._over = True
-                self.object_end = self._base + start + _place(parts, self._in_string, last) + 1
-        self._depth += len(brackets) - 2 * closing
+        self._depth, end = pass_brackets(parts, self._in_string, brackets, self._depth)
+        if end >= 0 and not self._over:
+            self._over = True
+            self.object_end = self._base + start + end
         self._in_string ^= len(parts) % 2 == 0
 
     def _stays_nested(self, text: bytes, pos: int) -> bool:
         """Whether the rest of a piece nowhere comes back to the top level."""
-        return min(self._levels(_brackets(text[pos:].split(b'"'), self._in_string))) > 1
-
-    def _levels(self, brackets: bytes) -> Iterator[int]:
-        """The depth now, and after each of these brackets."""
-        return accumulate(array("b", brackets.translate(_STEPS)), initial=self._depth)
+        return min(levels_of(brackets_of(text[pos:].split(b'"'), self._in_string), self._depth)) > 1
 
     # -- values --------------------------------------------------------------
 
@@ -257,24 +243,6 @@ def _keys(names: frozenset[str]) -> tuple[tuple[str, ...], re.Pattern[bytes]]:
 def _spellings(char: str) -> str:
     digits = "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in f"{ord(char):04x}")
     return rf"(?:{re.escape(char)}|\\u{digits})"
-
-
-def _brackets(parts: list[bytes], in_string: bool) -> bytes:
-    """The brackets outside strings in a text that was split at its quotes."""
-    return b"".join(parts[in_string::2]).translate(None, _OTHERS)
-
-
-def _place(parts: list[bytes], in_string: bool, count: int) -> int:
-    """Place of the `count`th bracket outside strings in a text that was split at its quotes."""
-    place = 0
-    for number, part in enumerate(parts):
-        if number % 2 == in_string:
-            here = len(part.translate(None, _OTHERS))
-            if count <= here:
-                return place + next(islice(_BRACKETS.finditer(part), count - 1, None)).start()
-            count -= here
-        place += len(part) + 1
-    return place
 
 
 def _unquoted(raw: bytes) -> str:
