@@ -30,9 +30,9 @@ Prepare = Callable[[], tuple[Row, Any]]
 #: Requests whose rows may wait to be made, and rows that may wait for a database that cannot be written.
 _WAITING = 10_000
 #: Rows of one transaction.
-#: Seconds that the thread waits for more after something came.
-_GATHER = 0.05
 _AT_ONCE = 100
+#: Seconds that the thread waits for more rows after one came, unless somebody waits for an answer.
+_GATHER = 0.05
 #: Seconds until another attempt, doubled up to the second figure.
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 #: Seconds that the end of lswap waits for rows on their way.
@@ -148,6 +148,8 @@ class Store:
         self._worker = _Worker()
         self._worker.use(path, _kept(keep))
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        #: Set when somebody waits for what was given.
+        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._ended = False
         self._full = False
@@ -193,6 +195,7 @@ class Store:
             self._back(lambda: None if answer.called else answer.callback(result))
 
         self._give(job)
+        self._hurry.set()
         return answer
 
     def stop(self) -> Deferred[None]:
@@ -216,6 +219,7 @@ class Store:
 
         self._jobs.put(last)
         self._jobs.put(None)
+        self._hurry.set()
         timer: Any = self._reactor.callLater(_LAST_WORDS, finished)  # type: ignore[attr-defined]
         return done.addCallback(lambda _: timer.cancel() if timer.active() else None)
 
@@ -256,7 +260,8 @@ class Store:
             # Rows are gathered: one transaction is much cheaper than many, and so is waking up once. Each time this
             # thread runs it takes the interpreter from the reactor, in the middle of somebody's stream.
             if job is not None:
-                time.sleep(_GATHER)
+                self._hurry.wait(_GATHER)
+                self._hurry.clear()
             while job is not None:
                 self._do(job)
                 if self._worker.late >= _AT_ONCE:

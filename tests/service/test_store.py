@@ -11,6 +11,7 @@ from twisted.internet import reactor as installed
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from lswap.service import store
 from lswap.service.database import Database, Query, Row, StoreError
 from lswap.service.store import Store
 
@@ -145,6 +146,20 @@ class StoreTests(TestCase):
         rows, total = await self.store.ask(lambda base: base.page(Query()))
         self.assertEqual((rows[0]["model"], total), ("x", 1))
         self.assertEqual(await self.add(), (2, "more"))
+
+    async def test_nobody_waits_while_rows_are_gathered(self) -> None:
+        """A question has its answer, and the end comes, as if nothing were gathered."""
+        self.patch(store, "_GATHER", 3600.0)
+        self.store.add(lambda: (row(), None), lambda number, extra: None)
+        _, total = await self.store.ask(lambda base: base.page(Query()))
+        self.assertEqual(total, 1)
+        self.store.add(lambda: (row(), None), lambda number, extra: None)
+        await self.store.stop()
+        base = Database(self.path, 1)
+        self.addCleanup(base.close)
+        self.assertEqual(base.page(Query())[1], 2)
+
+    test_nobody_waits_while_rows_are_gathered.timeout = 30  # type: ignore[attr-defined]
 
     async def test_fault(self) -> None:
         """A row that cannot be made costs itself, and a question that fails tells why."""
