@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -101,21 +101,18 @@ class PosixTests(SynchronousTestCase):
         for text in ("", "  \n\t", "# a\n  # b"):
             self.assertEqual(posix(text), [])
 
-    @settings(deadline=None)
     @given(st.text("ab \t\n'\"\\#$", max_size=30))
     def test_any_text_has_words(self, text: str) -> None:
         """No text fails, and no character comes from nowhere."""
         for word in posix(text) + windows(text):
             self.assertLessEqual(set(word), set(text) | {" "})
 
-    @settings(deadline=None)
     @given(st.lists(st.text("ab '\"\\#$*\u00e9", min_size=1, max_size=8), min_size=1, max_size=5))
     def test_quoted_words_come_back(self, words: list[str]) -> None:
         """What is quoted as for a shell comes back as it was."""
         text = "x " + shlex.join(words)
         self.assertEqual(posix(text), ["x", *words])
 
-    @settings(deadline=None)
     @given(st.text("ab \t'\"\\", max_size=30))
     def test_the_standard_library_agrees(self, text: str) -> None:
         """Where `shlex` takes a line, the words are the same, but for the two characters it does not escape."""

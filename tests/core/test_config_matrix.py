@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -71,7 +71,6 @@ class ParseTests(SynchronousTestCase):
         for sign in "&|":
             self.assertEqual(len(list(atoms(parse(f" {sign} ".join(["a"] * 5000))))), 5000)
 
-    @settings(deadline=None)
     @given(st.text("ab+&|() .@", max_size=20))
     def test_any_text(self, text: str) -> None:
         """Either a form or a reason."""
@@ -144,7 +143,6 @@ class TogetherTests(SynchronousTestCase):
         self.assertTrue(together(Matrix(sets=(MatrixSet("s", wide),)), ["m0x3", "m5x9"]))
         self.assertFalse(together(Matrix(sets=(MatrixSet("s", wide),)), ["m0x3", "m0x4"]))
 
-    @settings(deadline=None)
     @given(st.lists(forms, min_size=1, max_size=3), st.sets(st.sampled_from("abcde"), min_size=1, max_size=3))
     def test_against_all_choices(self, expressions: list[Expression], wanted: set[str]) -> None:
         """The same answer as from looking at every choice."""

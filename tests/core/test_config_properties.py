@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lswap.core.config import Loaded, Source, load
@@ -22,9 +22,7 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 ENVIRON = {"SET": "value", "EMPTY": "", "NUMBER": "5", "ODD": 'a: "b" \\ # [', "LSWAP_KEY": "key-1", "HOME": "/home/me"}
 #: More of them, for a longer search: LSWAP_EXAMPLES=5000.
 QUICK = settings(
-    deadline=None,
     max_examples=int(os.environ.get("LSWAP_EXAMPLES", "60")),
-    suppress_health_check=[HealthCheck.too_slow],
 )
 
 #: Words that mean something somewhere, so that random configurations go deep.

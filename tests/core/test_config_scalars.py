@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lswap.core.config.scalars import ScalarError, Timestamp, resolve, text_of
@@ -85,7 +85,6 @@ class TypingTests(ConfigCase):
         for text, tag in (("soon", "int"), ("1", "bool"), ("1.5", "int"), ("%%%=a", "binary")):
             self.assertRaises(ScalarError, resolve, text, False, standard + tag)
 
-    @settings(deadline=None)
     @given(st.text("0123456789+-_.eExXoObB:~ntT /", max_size=12))
     def test_any_text_has_a_type(self, text: str) -> None:
         """No text fails, and text that is typed as text stays the same."""
@@ -125,7 +124,6 @@ class TextTests(ConfigCase):
         for value, text in ((4096, "4096"), (-5, "-5"), (True, "true"), (False, "false"), ("x", "x")):
             self.assertEqual(text_of(value), text)
 
-    @settings(deadline=None)
     @given(st.floats(allow_nan=False, allow_infinity=False))
     def test_floats_read_back(self, number: float) -> None:
         """The text reads back as the same number."""

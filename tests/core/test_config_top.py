@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -260,7 +260,6 @@ class UrlTests(SynchronousTestCase):
         ):
             self.assertIn(reason, str(self.assertRaises(urls.UrlError, urls.parse, text)))
 
-    @settings(deadline=None)
     @given(st.text("http:/@[]?#%.a0 \\\x00é", max_size=20))
     def test_any_text(self, text: str) -> None:
         """Either parts or a reason."""
@@ -328,7 +327,6 @@ class PatternTests(SynchronousTestCase):
         ):
             self.assertRaises(PatternError, compile_re2, pattern)
 
-    @settings(deadline=None)
     @given(st.text(r"ab()[]{}?*+|^$\.:-,12iQEzpdP<>=!", max_size=14))
     def test_any_text(self, pattern: str) -> None:
         """Either a pattern or a reason, never another error."""

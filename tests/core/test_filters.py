@@ -91,7 +91,7 @@ STEPS = st.lists(st.tuples(PATHS, st.none() | VALUES.map(lambda value: [value]))
 class PropertyTests(SynchronousTestCase):
     """Whatever the body and the steps are."""
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(OBJECTS, STEPS, st.sampled_from([None, 0, 3]), st.booleans())
     def test_as_on_parsed_json(self, value: dict[str, Any], steps: list[Any], indent: int | None, ascii_: bool) -> None:
         """The spliced bytes parse to what the same steps make of the parsed body, in the same order of keys."""
@@ -110,7 +110,7 @@ class PropertyTests(SynchronousTestCase):
         result = json.loads(joined(body, parts_of(body, edit)))
         self.assertEqual(json.dumps(result), json.dumps(value))
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(st.binary(max_size=60) | st.text(alphabet='{}[]",:\\a1 \n', max_size=60).map(str.encode), STEPS)
     def test_any_bytes(self, body: bytes, steps: list[Any]) -> None:
         """Nothing breaks on what is no JSON, and slices stay inside, in order."""
@@ -123,7 +123,7 @@ class PropertyTests(SynchronousTestCase):
         self.assertEqual(places, sorted(places))
         self.assertTrue(all(0 <= place <= len(body) for place in places))
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(OBJECTS, st.sampled_from([None, 2]))
     def test_untouched(self, value: dict[str, Any], indent: int | None) -> None:
         """A body in which nothing is found goes as one slice."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lswap.core.config.macros import Budget, Macros
@@ -361,7 +361,6 @@ class LeftoverTests(ConfigCase):
 class OrderTests(ConfigCase):
     """The order of replacement against a plain model of it."""
 
-    @settings(deadline=None)
     @given(
         st.dictionaries(
             st.sampled_from(["a", "b", "c", "d"]),

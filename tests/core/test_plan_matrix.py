@@ -430,7 +430,7 @@ class NaiveSearchTests(SynchronousTestCase):
         running=st.sets(st.sampled_from((*_MODELS, "out"))).map(sorted),
         costs=st.dictionaries(st.sampled_from(_MODELS), st.integers(1, 3)),
     )
-    @settings(max_examples=400, deadline=None, database=None)
+    @settings(max_examples=400, database=None)
     def test_same_answer(
         self, parts: list[Expression], link: bool, target: str, running: list[str], costs: dict[str, int]
     ) -> None:
@@ -464,7 +464,7 @@ class NaiveSearchTests(SynchronousTestCase):
         target=st.sampled_from(_MODELS),
         running=st.sets(st.sampled_from(_MODELS)).map(sorted),
     )
-    @settings(max_examples=100, deadline=None, database=None)
+    @settings(max_examples=100, database=None)
     def test_answer_without_effort_is_valid(self, parts: list[Expression], target: str, running: list[str]) -> None:
         """Cut short from the very first step, the answer is still a choice of a set that has the target."""
         sets = [MatrixSet(f"s{i}", part) for i, part in enumerate(parts)]

@@ -285,7 +285,6 @@ class SchedulerPropertyTests(SynchronousTestCase):
             settings=settings(
                 max_examples=80,
                 stateful_step_count=40,
-                deadline=None,
                 database=None,
                 suppress_health_check=list(HealthCheck),
             ),

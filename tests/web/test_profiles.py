@@ -363,7 +363,7 @@ class SelectorTests(ProfilesCase):
 class PlaceTests(SynchronousTestCase):
     """Whatever becomes of the requests of a selector, all places come back."""
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(
         st.lists(
             st.tuples(
