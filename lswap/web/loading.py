@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from itertools import cycle
 
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
@@ -88,7 +89,7 @@ class LoadingStream:
         self._paused = False
         self._ticks = 0
         self._next_remark = 1
-        self._remarks = random.sample(_REMARKS, len(_REMARKS))
+        self._remarks = cycle(random.sample(_REMARKS, len(_REMARKS)))
         self._tick: IDelayedCall | None = None
         self._open = False
         #: Whether the head is out, and with it the status of the answer.
@@ -153,7 +154,7 @@ class LoadingStream:
             self._told = self._position
             self._say("\n", f"Queue position: #{self._position}", " ")
         elif self._ticks >= self._next_remark:
-            self._say("\n", self._remarks[self._ticks % len(self._remarks)], " ")
+            self._say("\n", next(self._remarks), " ")
         else:
             self._say(".")
             return

@@ -106,7 +106,7 @@ class StreamTests(LoadingCase):
         client = self.ask()
         self.taken(client)
         ticks = []
-        for _ in range(30):
+        for _ in range(100):
             self.lswap.turn(TICK)
             ticks.append(self.taken(client))
         remarks = [number for number, tick in enumerate(ticks) if tick != ["."]]
