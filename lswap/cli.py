@@ -39,16 +39,13 @@ def serve(words: Sequence[str]) -> int:
     @raise SystemExit: flags or a configuration that cannot be used, as `lswap.tap` says it.
     """
     from lswap import tap
-    from lswap.net import reactor as ours
-    from lswap.net.lean import without_openssl
 
     options = tap.Options()
     options.parseOptions(words)
-    with without_openssl(not options.settings.uses_tls):
-        ours.install()
-        from twisted.internet import reactor
+    service = tap.makeService(options)
+    from twisted.internet import reactor
 
-    return _run(tap.makeService(options, reactor), reactor)
+    return _run(service, reactor)
 
 
 def _run(service: IService, reactor: Any) -> int:

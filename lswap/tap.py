@@ -16,6 +16,7 @@ from twisted.python import usage
 
 from lswap import options as words_of
 from lswap.net.lean import without_openssl
+from lswap.net.reactor import install_unless_chosen
 
 if TYPE_CHECKING:
     from twisted.application.service import IService
@@ -118,10 +119,10 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         print(f"failed to load config: {counted(len(loaded.problems), 'problem')}", file=sys.stderr)
         raise SystemExit(1)
     with without_openssl(not settings.uses_tls):
-        from lswap.app import make_service
-
         if reactor is None:
+            install_unless_chosen()
             from twisted.internet import reactor
+        from lswap.app import make_service
     return make_service(settings, loaded, reactor)
 
 

@@ -30,7 +30,7 @@ NOTHING, LENGTH, CHUNKED, CLOSE = range(4)
 END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _STATUS = re.compile(rb"HTTP/1\.([0-9]) ([1-9][0-9][0-9])(?: ([^\x00\r\n]*))?\r?")
 _FOLD = re.compile(rb"\n[ \t]+")
-_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00\r\n]*")
 #: A bare CR or LF, or a NUL, is how two readers come to see two different ends.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00\r\n]*)?")
 _TRAILER = re.compile(rb"[^\x00\r\n]*")
@@ -89,9 +89,9 @@ def parse_head(data: bytes, method: bytes) -> ResponseHead:
     lines = _FOLD.sub(b" ", rest).split(b"\n") if rest else []
     headers: list[tuple[bytes, bytes]] = []
     for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or _NAME.fullmatch(name) is None or b"\0" in value or b"\r" in value:
+        if _LINE.fullmatch(line) is None:
             raise BadAnswer(f"the answer has a malformed header line: {line[:60]!r}")
+        name, _, value = line.partition(b":")
         headers.append((name, value.strip(b" \t")))
     head = ResponseHead(status_line[1] != b"0", int(status_line[2]), status_line[3] or b"", headers)
     _understand(head, method)
@@ -193,7 +193,10 @@ class ChunkFollower:
                 spans.append(data[pos : pos + length])
             pos += length
             self.announced += length
-            self._after = True
+            if data.startswith(b"\r\n", pos):
+                pos += 2
+            else:
+                self._after = True
         if pos < size:
             self._part, self._skip = data[pos:], 0
         else:

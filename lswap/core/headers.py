@@ -91,15 +91,15 @@ def request_lines(
     replaces the client's, if given. There is one `Host` at most, and no length or coding but ours, whatever the
     client wrote.
     """
-    dropped = connection_tokens(headers) - {b"host"}
+    lows = [name.lower() for name, _ in headers]
+    dropped = connection_tokens(headers) - {b"host"} if b"connection" in lows else ()
     lines: list[bytes] = []
     forwarded: list[bytes] = []
     trailers = False
     hosted = host is not None
     if host is not None:
         lines.append(b"Host: " + host + b"\r\n")
-    for name, value in headers:
-        low = name.lower()
+    for low, (name, value) in zip(lows, headers, strict=True):
         if low in _OURS:
             if low == b"x-forwarded-for" and value:
                 forwarded.append(value)
@@ -114,7 +114,7 @@ def request_lines(
             hosted = True
         elif metered and low == b"accept-encoding":
             value = _readable_codings(value)
-        lines.append(name + b": " + value + b"\r\n")
+        lines.append(b"%b: %b\r\n" % (name, value))
     if trailers:
         lines.append(b"TE: trailers\r\nConnection: TE\r\n")
     if client is not None:

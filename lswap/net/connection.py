@@ -68,6 +68,10 @@ class Connection(Protocol):
 
     def connectionMade(self) -> None:
         """The connection is open; over TLS nothing is sent before the handshake has ended, which is bounded."""
+        if not self.encrypted:
+            # Without what the endpoint has put between: it costs each piece, and would take the end of one direction
+            # of a switched connection for that of both.
+            self.transport.protocol = self
         if not self._secure and self._upstream.tls_timeout > 0:
             self._handshake = self._upstream.clock.callLater(self._upstream.tls_timeout, self._no_handshake)
 
@@ -154,18 +158,19 @@ class Connection(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of an answer, or of none (then the server is out of step, and the connection ends)."""
-        if self._call is None:
+        call, head = self._call, self._head
+        if call is None:
             if self._receiver is not None:
                 self._receiver.data(data)
             else:
                 self.drop()
             return
-        self._heard = True
         try:
-            if self._head is None:
+            if head is None:
+                self._heard = True
                 self._head_data(data)
             else:
-                self._body_data(data)
+                self._body_data(call, head, data)
         except BadAnswer as problem:
             self.fail(problem)
 
@@ -210,8 +215,6 @@ class Connection(Protocol):
         call.sink = None
         self._detach()
         if not self.encrypted:
-            # What the endpoint has put between would take the end of one direction for that of both.
-            self.transport.protocol = self
             alsoProvides(self, IHalfCloseableProtocol)
         self._receiver = switched(head, data, self)
 
@@ -248,9 +251,7 @@ class Connection(Protocol):
         if sink is not None:
             sink.answer(head, data, last)
 
-    def _body_data(self, data: bytes) -> None:
-        call, head = self._call, self._head
-        assert call is not None and head is not None
+    def _body_data(self, call: Call, head: ResponseHead, data: bytes) -> None:
         data, last = self._measure(head, data)
         sink = call.sink
         if last:

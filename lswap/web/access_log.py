@@ -50,16 +50,7 @@ class AccessLog:
         path = request.uri.partition(b"?")[0]
         if path.startswith(_SKIPPED):
             return
-        agent = address = real = b""
-        for name, value in request.raw_headers:
-            low = name.lower()
-            if low == b"user-agent":
-                agent = agent or value
-            elif low == b"x-forwarded-for":
-                address = address or value.partition(b",")[0].strip()
-            elif low == b"x-real-ip":
-                real = real or value.strip()
-        shown = (address or real).decode("utf-8", "replace") or request.remote
+        agent = request.header(b"user-agent") or b""
         status, size = request.code if request.startedWriting else CLIENT_LEFT, request.sentLength
         if status == 101:  # a tunnel, as existing log readers know it
             status, size = 200, 0
@@ -68,7 +59,7 @@ class AccessLog:
         taken = go_duration(max(0.0, self._seconds() - request.began_at))
         # What is quoted cannot end its quotes; control characters are the log's business.
         asked = f"{_quoted(request.method)} {_quoted(path)} {_quoted(request.clientproto)}"
-        self._info(f'Request {shown} "{asked}" {status} {size} "{_quoted(agent)}" {taken}')
+        self._info(f'Request {request.shown_remote} "{asked}" {status} {size} "{_quoted(agent)}" {taken}')
 
 
 def _quoted(data: bytes) -> str:

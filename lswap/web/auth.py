@@ -76,7 +76,7 @@ class Gate:
             needed = "any right" if right == ANY else f"the right {right!r}"
             return prepare_error(request, 403, f"this API key does not have {needed}")
         request.api_key = key
-        request.raw_headers = forwarded(request.raw_headers, ring)
+        request.set_headers(forwarded(request.raw_headers, ring))
         return None
 
     def _right(self, request: Request) -> str | None:

@@ -35,10 +35,13 @@ _MOST_HEADERS = 10_000
 _SMALL = 65536
 #: Digits of the largest length that makes sense; Python refuses to read thousands of them.
 _LENGTH_DIGITS = 18
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _BARE = re.compile(rb"[\x00\r\n]")
 _HOST = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]*")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE | re.DOTALL)
+#: The header lines of nearly all heads: no space before a colon, no folded line, none of the bytes above.
+_PLAIN_HEADERS = re.compile(rb"(?:[%b]+:[^\x00\r\n]*\r\n)*" % re.escape(_TOKEN))
 #: Stands in for the bytes of a target that Twisted does not take, though servers do.
 _MASK = bytes(range(128)) + b"x" * 128
 _CODES = {
@@ -105,9 +108,18 @@ class Channel(_Base):  # type: ignore[misc]
         self.totalHeadersSize = limits.request_head
         self.timeOut = None
         self.secure = self.isSecure()
+        self._ends = self.transport.getPeer(), self.transport.getHost()
         super().connectionMade()
         self.factory.channels.add(self)
         self._allow(limits.head_timeout)
+
+    def getPeer(self) -> Any:
+        """The client's end of the connection, asked of the system once."""
+        return self._ends[0]
+
+    def getHost(self) -> Any:
+        """Our end of the connection, asked of the system once."""
+        return self._ends[1]
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the client."""
@@ -138,11 +150,20 @@ class Channel(_Base):  # type: ignore[misc]
         end = data.find(b"\r\n\r\n", 0, self.totalHeadersSize)
         if end <= 0:
             return data
-        for line in data[:end].split(b"\r\n"):
-            self.lineReceived(line)
-            if self.refused:
-                return b""
-        self.lineReceived(b"")
+        lines = data[:end].split(b"\r\n")
+        if lines[0] and _PLAIN_HEADERS.fullmatch(data, len(lines[0]) + 2, end + 2):
+            self.lineReceived(lines.pop(0))
+            for line in lines:
+                name, _, value = line.partition(b":")
+                if self.refused or not self._keep(name, value.strip(b" \t")):
+                    return b""
+        else:  # what is folded or malformed is Twisted's work
+            for line in lines:
+                self.lineReceived(line)
+                if self.refused:
+                    return b""
+        if not self.refused:
+            self.lineReceived(b"")
         return b"" if self.refused else data[end + 4 :]
 
     def _odd_line(self, line: bytes) -> None:
@@ -166,12 +187,14 @@ class Channel(_Base):  # type: ignore[misc]
         if not colon or not name or name.translate(None, _TOKEN) or _BARE.search(value):
             self._respondToBadRequestAndDisconnect()
             return False
+        return self._keep(name, value)
+
+    def _keep(self, name: bytes, value: bytes) -> bool:
+        """Take a well-formed header; False when the request was refused for it."""
         low = name.lower()
-        if low in (b"content-length", b"transfer-encoding") and not self._framing(low, value):
+        if low in _FRAMING and not self._framing(low, value):
             return False
-        headers = self.requests[-1].raw_headers
-        headers.append((name, value))
-        if len(headers) > _MOST_HEADERS:
+        if self.requests[-1].add_header(name, low, value) > _MOST_HEADERS:
             self.refuse(431, f"request head has more than {_MOST_HEADERS} headers")
             return False
         return True
@@ -231,12 +254,14 @@ class Channel(_Base):  # type: ignore[misc]
                 hosts = [absolute[1].rpartition(b"@")[2]]
                 self._path = absolute[2] if absolute[2].startswith(b"/") else b"/" + absolute[2]
                 others = [header for header in request.raw_headers if header[0].lower() != b"host"]
-                request.raw_headers = [(b"Host", hosts[0]), *others]
+                request.set_headers([(b"Host", hosts[0]), *others])
         return not hosts or _HOST.fullmatch(hosts[0]) is not None
 
     def checkPersistence(self, request: Request, version: bytes) -> bool:
         """Whether the connection stays open after the answer."""
-        return version == b"HTTP/1.1" and b"close" not in connection_tokens(request.raw_headers)
+        if version != b"HTTP/1.1":
+            return False
+        return request.header(b"connection") is None or b"close" not in connection_tokens(request.raw_headers)
 
     # -- requests ----------------------------------------------------------------
 

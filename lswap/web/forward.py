@@ -18,7 +18,7 @@ from lswap.core.access import may_use
 from lswap.core.effects import Refusal
 from lswap.core.events import State
 from lswap.core.framing import ResponseHead
-from lswap.core.headers import Headers, is_upgrade, request_lines, upgrade_lines, upgrade_tokens
+from lswap.core.headers import Headers, request_lines, upgrade_lines, upgrade_tokens
 from lswap.core.model import ApiKey
 from lswap.errors import ConnectFailed, UpstreamError
 from lswap.net.body import Body
@@ -215,7 +215,7 @@ class Road:
     @property
     def _switches(self) -> bool:
         """Whether the request asks to become a websocket (HTTP/1.0 knows no such thing)."""
-        return self._request.http11 and is_upgrade(self._request.raw_headers)
+        return self._request.http11 and self._request.wants_websocket
 
     def _ignored(self) -> Child | None:
         """The model, if this is a websocket that it takes no notice of."""
@@ -427,6 +427,9 @@ class Road:
         on_over, self._on_over = self._on_over, None
         if on_over is not None:
             on_over()
+        # No circle of references stays: the collector would have to stop the reactor for all of them.
+        sent, self._relay = self._bytes(), None
+        self._exchange.bytes_sent = lambda: sent
 
     def _release(self) -> None:
         lease, self._lease = self._lease, None

@@ -16,7 +16,6 @@ from twisted.web.server import NOT_DONE_YET
 
 from lswap.core.filters import Edits
 from lswap.core.find_model import Found, ModelFinder
-from lswap.core.headers import is_upgrade
 from lswap.core.model import Config
 from lswap.core.rewrite import Parts, readdressed, renamed
 from lswap.core.routes import GETS, POSTS, forwarded_path
@@ -96,7 +95,7 @@ class ModelRoutes(Resource):
             send_error(request, 404, "no model id could be identified")
             return
         try:
-            aim = self._names.aim(found.name, is_upgrade(request.raw_headers))
+            aim = self._names.aim(found.name, request.wants_websocket)
         except NoTarget as problem:
             send_error(request, 503, str(problem))
             return

@@ -17,7 +17,7 @@ from twisted.web import server
 from twisted.web.http_headers import Headers as HeaderMap
 
 from lswap.core.find_model import Found, ModelFinder
-from lswap.core.headers import Headers
+from lswap.core.headers import Headers, is_upgrade
 from lswap.core.model import ApiKey
 from lswap.core.routes import is_model_route
 from lswap.net.body import Spool
@@ -40,6 +40,8 @@ class Request(_Base):  # type: ignore[misc]
     def __init__(self, channel: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(channel, *args, **kwargs)
         self.raw_headers: Headers = []
+        #: The first value of each header by its name in lower case.
+        self._firsts: dict[bytes, bytes] = {}
         #: The client's key, once it was let in; None while no keys are configured.
         self.api_key: ApiKey | None = None
         self._parsed: HeaderMap | None = None
@@ -75,16 +77,32 @@ class Request(_Base):  # type: ignore[misc]
     def requestHeaders(self, value: HeaderMap) -> None:
         """Twisted's constructor sets an empty one."""
 
+    def add_header(self, name: bytes, low: bytes, value: bytes) -> int:
+        """One more header, `low` being its name in lower case; how many there are now."""
+        self.raw_headers.append((name, value))
+        self._firsts.setdefault(low, value)
+        return len(self.raw_headers)
+
+    def set_headers(self, headers: Headers) -> None:
+        """These in place of all."""
+        self.raw_headers = headers
+        self._firsts = {name.lower(): value for name, value in reversed(headers)}
+        self._parsed = None
+
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header; `name` in lower case."""
-        for header, value in self.raw_headers:
-            if header.lower() == name:
-                return value
-        return None
+        return self._firsts.get(name)
 
     def values(self, name: bytes) -> list[bytes]:
         """All values of a header; `name` in lower case."""
+        if name not in self._firsts:
+            return []
         return [value for header, value in self.raw_headers if header.lower() == name]
+
+    @property
+    def wants_websocket(self) -> bool:
+        """Whether the request asks to become a websocket."""
+        return b"upgrade" in self._firsts and is_upgrade(self.raw_headers)
 
     # -- what the channel does ---------------------------------------------------
 
@@ -271,13 +289,13 @@ class Request(_Base):  # type: ignore[misc]
     @property
     def remote(self) -> str:
         """The address of the client's end of the connection."""
-        host = getattr(self.client, "host", None)
+        host: str | None = getattr(self.client, "host", None)
         if host is None:
             return "127.0.0.1"  # a socket of this machine's file system
         if host.startswith("::ffff:"):
             mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
-            return str(mapped) if mapped is not None else str(host)
-        return str(host)
+            return str(mapped) if mapped is not None else host
+        return host
 
     @property
     def shown_remote(self) -> str:
