@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from lswap.core.framing import CHUNKED, LENGTH, ResponseHead
 
@@ -170,15 +171,18 @@ def interim_lines(head: ResponseHead) -> list[bytes]:
     ]
 
 
-def _canonical(name: bytes) -> str:
-    return "-".join(part.capitalize() for part in name.decode("latin-1").split("-"))
+@lru_cache(maxsize=1024)
+def _shown_as(name: bytes) -> tuple[str, bool]:
+    """The canonical form of a name, and whether its values may be seen."""
+    text = name.decode("latin-1")
+    return "-".join(part.capitalize() for part in text.split("-")), _SECRET.search(text.lower()) is None
 
 
 def redacted(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Headers for display: canonical names, the first value of each, secrets hidden."""
     shown: dict[str, str] = {}
     for name, value in headers:
-        key = _canonical(name)
+        key, public = _shown_as(name)
         if key not in shown:
-            shown[key] = "[REDACTED]" if _SECRET.search(key.lower()) else value.decode("utf-8", "replace")
+            shown[key] = value.decode("utf-8", "replace") if public else "[REDACTED]"
     return shown

@@ -29,6 +29,10 @@ _LESS = {
 }
 #: Quick rather than small: it happens for each request.
 _LEVEL = 1
+#: Bytes that are not worth compressing: setting the compressor up costs more than they do.
+_SMALL = 4096
+#: The first byte of a packed capture: what follows is compressed, or as it is.
+_COMPRESSED, _PLAIN = b"z", b"p"
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -63,12 +67,14 @@ def pack(path: str, request: Headers, body: bytes | None, response: Headers, ans
     if answer is not None:
         answered.pop("Content-Encoding", None)  # it is kept unpacked
     captured = Captured(path, redacted(request), body, answered, answer)
-    return zlib.compress(msgspec.msgpack.encode(captured), _LEVEL)
+    data = msgspec.msgpack.encode(captured)
+    return _PLAIN + data if len(data) <= _SMALL else _COMPRESSED + zlib.compress(data, _LEVEL)
 
 
 def shown(number: int, packed: bytes) -> dict[str, Any]:
     """A capture as clients see it. Takes a while for a large one."""
-    captured = msgspec.msgpack.decode(zlib.decompress(packed), type=Captured)
+    data = packed[1:] if packed.startswith(_PLAIN) else zlib.decompress(packed[1:])
+    captured = msgspec.msgpack.decode(data, type=Captured)
     return {
         "id": number,
         "req_path": captured.path,

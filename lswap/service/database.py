@@ -39,7 +39,10 @@ _COLUMNS = {
     "metadata_json": _TEXT,
 }
 _NAMES = ", ".join(_COLUMNS)
-_INSERT = f"INSERT INTO activity ({', '.join(list(_COLUMNS)[1:])}) VALUES ({', '.join('?' * (len(_COLUMNS) - 1))})"
+_INSERT = f"INSERT INTO activity ({', '.join(list(_COLUMNS)[1:])}) VALUES "
+_VALUES = f"({', '.join('?' * (len(_COLUMNS) - 1))})"
+#: Rows of one statement; SQLite has always taken 999 values. The interpreter changes hands with each.
+_TOGETHER = 50
 
 #: What can be sorted by, and the column that it is.
 SORTS = {
@@ -187,9 +190,13 @@ class Database:
         try:
             run("BEGIN IMMEDIATE")
             try:
-                ids = [int(run(_INSERT, row.values()).lastrowid or 0) for row in rows]
-                if self._keep is not None and ids:
-                    run("DELETE FROM activity WHERE id <= ?", (ids[-1] - self._keep,))
+                last = 0
+                for start in range(0, len(rows), _TOGETHER):
+                    some = rows[start : start + _TOGETHER]
+                    values = [value for row in some for value in row.values()]
+                    last = int(run(_INSERT + ", ".join([_VALUES] * len(some)), values).lastrowid or 0)
+                if self._keep is not None and rows:
+                    run("DELETE FROM activity WHERE id <= ?", (last - self._keep,))
                 run("COMMIT")
             except BaseException:
                 if self._base.in_transaction:
@@ -197,7 +204,8 @@ class Database:
                 raise
         except self._errors as problem:
             raise StoreError(str(problem)) from problem
-        return ids
+        # The IDs of one transaction follow each other: nobody else writes meanwhile, and none is used again.
+        return list(range(last - len(rows) + 1, last + 1))
 
     def page(self, query: Query) -> tuple[list[dict[str, Any]], int]:
         """The rows of one page as clients see them, and how many there are on all pages.

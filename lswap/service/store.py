@@ -11,7 +11,8 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
@@ -23,6 +24,7 @@ from lswap.service.database import Database, Row, StoreError
 
 __all__ = ["Prepare", "Store"]
 
+_log = Logger()
 _T = TypeVar("_T")
 #: Makes a row, in the thread of the store, and what `stored` then gets beside its ID.
 Prepare = Callable[[], tuple[Row, Any]]
@@ -39,16 +41,28 @@ _PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _LAST_WORDS = 2.0
 
 
+#: A row, and who is told its ID.
+_Late = tuple[Row, Callable[[int], object]]
+
+
+def _tell(ids: Sequence[int], batch: Sequence[_Late]) -> None:
+    for number, (_, stored) in zip(ids, batch, strict=True):
+        try:
+            stored(number)
+        except Exception:
+            _log.failure("internal error after activity was stored")
+
+
 class _Worker:
     """What happens in the thread. Its first job makes it; it has the database, and the rows that wait."""
 
-    _log = Logger()
-
-    def __init__(self) -> None:
+    def __init__(self, back: Callable[[Callable[[], object]], object]) -> None:
+        """@param back: calls something in the reactor's thread."""
+        self._back = back
         self._path: str | None = None
         self._keep = 1000
         self._base: Database | None = None
-        self._late: deque[tuple[Row, Callable[[int], None]]] = deque()
+        self._late: deque[_Late] = deque()
         self._pause = 0.0
         self._failing = False
         self._lost = 0
@@ -72,8 +86,8 @@ class _Worker:
             self._base = Database(self._path, self._keep)
         return self._base
 
-    def add(self, row: Row, stored: Callable[[int], None]) -> None:
-        """A row; it is written with the next `flush`."""
+    def add(self, row: Row, stored: Callable[[int], object]) -> None:
+        """A row; it is written with the next `flush`, and `stored` is then called in the reactor's thread."""
         self._late.append((row, stored))
         if len(self._late) > _WAITING:
             self._late.popleft()
@@ -96,23 +110,22 @@ class _Worker:
                 self._forget(batch)  # one of them is to blame, and would be for ever
                 raise
             self._forget(batch)
-            for number, (_, stored) in zip(ids, batch, strict=True):
-                stored(number)
+            self._back(partial(_tell, ids, batch))
         if self._failing:
             self._failing = False
             lost, self._lost = self._lost, 0
-            self._log.info("activity is stored again; {lost} rows were lost", lost=lost)
+            _log.info("activity is stored again; {lost} rows were lost", lost=lost)
         self._pause = 0.0
         return 0.0
 
-    def _forget(self, batch: list[tuple[Row, Callable[[int], None]]]) -> None:
+    def _forget(self, batch: list[_Late]) -> None:
         for _ in batch:
             self._late.popleft()
 
     def _failed(self, problem: StoreError) -> float:
         if not self._failing and self._pause >= _PAUSE * 4:  # a short lock is nobody's business
             self._failing = True
-            self._log.warn(
+            _log.warn(
                 "activity cannot be stored ({problem}); {late} rows wait, up to {most}",
                 problem=str(problem),
                 late=len(self._late),
@@ -124,7 +137,7 @@ class _Worker:
     def close(self) -> None:
         """The last attempt, then the end."""
         if self._late and self.flush():
-            self._log.warn("{late} rows of activity are lost: they could not be stored", late=len(self._late))
+            _log.warn("{late} rows of activity are lost: they could not be stored", late=len(self._late))
         self._close()
 
     def _close(self) -> None:
@@ -139,13 +152,11 @@ _Job = Callable[[_Worker], None]
 class Store:
     """The reactor's side. The thread begins with the first job."""
 
-    _log = Logger()
-
     def __init__(self, reactor: IReactorFromThreads, path: str | None, keep: int, *, threaded: bool = True) -> None:
         """@param keep: newest rows that one in memory keeps.  @param threaded: False does all at once, for tests."""
         self._reactor = reactor
         self._threaded = threaded
-        self._worker = _Worker()
+        self._worker = _Worker(self._back)
         self._worker.use(path, _kept(keep))
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         #: Set when somebody waits for what was given.
@@ -163,13 +174,13 @@ class Store:
         if self._jobs.qsize() >= _WAITING:
             if not self._full:
                 self._full = True
-                self._log.warn("the store of activity is too slow: rows are lost")
+                _log.warn("the store of activity is too slow: rows are lost")
             return
         self._full = False
 
         def job(worker: _Worker) -> None:
             row, more = prepare()
-            worker.add(row, lambda number: self._back(lambda: stored(number, more)))
+            worker.add(row, lambda number: stored(number, more))
 
         self._give(job)
 
@@ -247,7 +258,7 @@ class Store:
         try:
             job(self._worker)
         except Exception:
-            self._log.failure("internal error in the store of activity")
+            _log.failure("internal error in the store of activity")
 
     def _work(self) -> None:
         due: float | None = None  # when to try again what waits
@@ -279,7 +290,7 @@ class Store:
         try:
             pause = self._worker.flush()
         except Exception:
-            self._log.failure("internal error in the store of activity")
+            _log.failure("internal error in the store of activity")
             pause = _PAUSE
         return time.monotonic() + pause if pause else None
 

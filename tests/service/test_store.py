@@ -117,6 +117,15 @@ class DatabaseTests(SynchronousTestCase):
         self.assertIsNone(found["prompt_histogram"])
         self.assertIsNone(base.statistics("b")["gen_histogram"])
 
+    def test_many_rows(self) -> None:
+        """More than one statement takes: each has its own ID, in order."""
+        base = Database(None, 1000)
+        base.add([row()])
+        self.assertEqual(base.add([row(output=number) for number in range(120)]), list(range(2, 122)))
+        shown, total = base.page(Query(min_id=60, max_id=60))
+        self.assertEqual((total, shown[0]["tokens"]["output_tokens"]), (1, 58))
+        self.assertEqual(base.add([]), [])
+
     def test_statistics_of_one_value(self) -> None:
         """One bin without a width."""
         base = Database(None, 10)
@@ -160,6 +169,16 @@ class StoreTests(TestCase):
         self.assertEqual(base.page(Query())[1], 2)
 
     test_nobody_waits_while_rows_are_gathered.timeout = 30  # type: ignore[attr-defined]
+
+    async def test_fault_after_it(self) -> None:
+        """Who cannot bear to hear of its row costs nobody else the news."""
+
+        def bad(number: int, extra: Any) -> None:
+            raise RuntimeError("boom")
+
+        self.store.add(lambda: (row(), None), bad)
+        self.assertEqual(await self.add(), (2, "more"))
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
     async def test_fault(self) -> None:
         """A row that cannot be made costs itself, and a question that fails tells why."""
