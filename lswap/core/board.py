@@ -60,6 +60,8 @@ class ActiveSwap:
     waiters: dict[int, Request] = attrs.Factory(dict)
     #: It was told to end early: nobody may join it any more.
     given_up: bool = False
+    #: The outdated process of its model has to go first: what it loads afterwards is what the rules describe.
+    renews: bool = False
 
     def collides(self, target: str, evict: tuple[str, ...]) -> bool:
         """Whether loading `target` instead of `evict` has to wait until this swap is over."""
@@ -195,7 +197,7 @@ class Board:
         if own is not None:
             # A swap that was told to end early may end either way: nobody new is to share its fate.
             # One whose process is outdated ends with a server that is not what a new one asks for.
-            joinable = not own.given_up and not model.outdated
+            joinable = not own.given_up and (own.renews or not model.outdated)
             return _JOIN if joinable else Decision(Step.WAIT, behind=(own,))
         evict = self.evict(model)
         behind: tuple[ActiveSwap, ...] = ()
@@ -272,6 +274,8 @@ class Board:
         view.state = state
         if state not in _UP:
             view.leaving = view.outdated = False
+            if view.swap is not None:
+                view.swap.renews = False
         self._refresh(view)
         return view
 
@@ -292,6 +296,7 @@ class Board:
         """A swap begins."""
         self.swaps[swap.id] = swap
         swap.model.swap = swap
+        swap.renews = swap.model.outdated
         self._refresh(swap.model)
         for victim in swap.evict:
             self.dismiss(victim)

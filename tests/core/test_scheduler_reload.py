@@ -66,6 +66,21 @@ class OutdatedTests(SynchronousTestCase):
         self.assertEqual(desk.served(2), [])
         self.assertEqual(desk.served(3), [Idle("a", 0.0)])
 
+    def test_while_the_old_process_goes(self) -> None:
+        """A swap that stops the old process loads the new one: later requests join it instead of the queue."""
+        desk = self.busy()
+        desk.ask(2, "a")
+        self.assertEqual(desk.served(1), [Swap(1, "a", ("a",))])
+        self.assertEqual(desk.ask(3, "a"), [])
+        self.assertEqual(desk.queue(), "")
+        desk.stopping("a")
+        desk.stopped("a")
+        desk.starting("a")
+        self.assertEqual(reload(desk, outdated="a"), [])  # now it loads what is old again
+        self.assertEqual(desk.ask(4, "a"), [Moved(4, 1)])
+        desk.ready("a")
+        self.assertEqual(desk.ended(1), [Grant(2, "a"), Grant(3, "a")])
+
     def test_plan(self) -> None:
         """The plan tells that the old process goes, and why."""
         desk = self.busy()
