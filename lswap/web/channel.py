@@ -1,26 +1,25 @@
 """One client connection: refuses what is malformed, too large or too slow, before any resource is asked.
 
-Decides where heads begin and end in time and size, and how a connection ends. Requests are `lswap.web.request`, the
-factory is `lswap.web.site`. Sources: RFC 9110, RFC 9112, the key `limits:`.
+Decides what a connection may take in time and size, and how it ends. Heads are read in `lswap.web.heads`, requests are
+`lswap.web.request`, the factory is `lswap.web.site`. Sources: RFC 9110, RFC 9112, the key `limits:`.
 """
 
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IHalfCloseableProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web import http
 from zope.interface import alsoProvides
 
-from lswap.core.headers import Headers, connection_tokens
+from lswap.core.headers import Headers
 from lswap.core.model import Limits
 from lswap.net.call import Receiver
 from lswap.web.answers import CHALLENGE, UNAUTHORIZED, error_body, reason
+from lswap.web.heads import HeadReader
 from lswap.web.request import Request
 
 __all__ = ["Channel"]
@@ -30,20 +29,8 @@ _CUT_LIMIT = 15.0
 #: Seconds that a refused client gets to read the answer, while what it still sends is thrown away; and at the end of
 #: lswap, those who only read along to take the rest.
 _LINGER = 2.0
-_MOST_HEADERS = 10_000
 #: Bytes of a body that are read before a request without a good key is refused.
 _SMALL = 65536
-#: Digits of the largest length that makes sense; Python refuses to read thousands of them.
-_LENGTH_DIGITS = 18
-_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-_TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_BARE = re.compile(rb"[\x00\r\n]")
-_HOST = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]*")
-_ABSOLUTE = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE | re.DOTALL)
-#: The header lines of nearly all heads: no space before a colon, no folded line, none of the bytes above.
-_PLAIN_HEADERS = re.compile(rb"(?:[%b]+:[^\x00\r\n]*\r\n)*" % re.escape(_TOKEN))
-#: Stands in for the bytes of a target that Twisted does not take, though servers do.
-_MASK = bytes(range(128)) + b"x" * 128
 _CODES = {
     408: "request_timeout",
     413: "request_too_large",
@@ -51,8 +38,6 @@ _CODES = {
     507: "insufficient_storage",
 }
 _LATE_HEAD = "the request's head did not come within limits.headTimeout"
-#: Twisted's class has no annotations.
-_Base: Any = http.HTTPChannel
 
 
 class _Phase(enum.Enum):
@@ -72,17 +57,14 @@ class _Phase(enum.Enum):
     CLOSING = enum.auto()
 
 
-class Channel(_Base):  # type: ignore[misc]
+class Channel(HeadReader):
     """One client connection."""
 
     factory: Any
     transport: Any
-    requestFactory = Request
     _log = Logger()
     #: Whether the connection is encrypted.
     secure = False
-    #: Whether the client was turned away.
-    refused = False
     _phase = _Phase.FRESH
     _deadline: float | None = None
     _timer: IDelayedCall | None = None
@@ -145,72 +127,6 @@ class Channel(_Base):  # type: ignore[misc]
 
     # -- heads -----------------------------------------------------------------
 
-    def _whole_head(self, data: bytes) -> bytes:
-        """Take a head that came in one piece without the line buffer's copies; what is left for the ordinary way."""
-        end = data.find(b"\r\n\r\n", 0, self.totalHeadersSize)
-        if end <= 0:
-            return data
-        lines = data[:end].split(b"\r\n")
-        if lines[0] and _PLAIN_HEADERS.fullmatch(data, len(lines[0]) + 2, end + 2):
-            self.lineReceived(lines.pop(0))
-            for line in lines:
-                name, _, value = line.partition(b":")
-                if self.refused or not self._keep(name, value.strip(b" \t")):
-                    return b""
-        else:  # what is folded or malformed is Twisted's work
-            for line in lines:
-                self.lineReceived(line)
-                if self.refused:
-                    return b""
-        if not self.refused:
-            self.lineReceived(b"")
-        return b"" if self.refused else data[end + 4 :]
-
-    def _odd_line(self, line: bytes) -> None:
-        """A line with bytes beyond ASCII: they are taken as they are in a target, and refused elsewhere before it."""
-        words = line.split(b" ")
-        if self.requests or len(words) != 3:
-            super().lineReceived(line)
-            return
-        super().lineReceived(b" ".join([words[0], words[1].translate(_MASK), words[2]]))
-        if self.requests:
-            self._path = words[1]
-
-    def headerReceived(self, line: bytes) -> bool:
-        """One header, kept as it came.
-
-        A space before the colon, a bare CR or LF, a NUL, two lengths: that is how two servers come to read one head
-        differently (RFC 9112, sections 5.1 and 6.1).
-        """
-        name, colon, value = line.partition(b":")
-        value = value.strip(b" \t")
-        if not colon or not name or name.translate(None, _TOKEN) or _BARE.search(value):
-            self._respondToBadRequestAndDisconnect()
-            return False
-        return self._keep(name, value)
-
-    def _keep(self, name: bytes, value: bytes) -> bool:
-        """Take a well-formed header; False when the request was refused for it."""
-        low = name.lower()
-        if low in _FRAMING and not self._framing(low, value):
-            return False
-        if self.requests[-1].add_header(name, low, value) > _MOST_HEADERS:
-            self.refuse(431, f"request head has more than {_MOST_HEADERS} headers")
-            return False
-        return True
-
-    def _framing(self, low: bytes, value: bytes) -> bool:
-        """A header that tells where the body ends; False when the request was refused for it."""
-        if low == b"content-length":
-            if value.isdigit() and len(value) > _LENGTH_DIGITS:
-                self._too_large()
-                return False
-            return bool(self._maybeChooseTransferDecoder(b"Content-Length", value))
-        if value.lower() != b"chunked" or self._version != b"HTTP/1.1":
-            self._respondToBadRequestAndDisconnect()
-            return False
-        return bool(self._maybeChooseTransferDecoder(b"Transfer-Encoding", value))
-
     def allHeadersReceived(self) -> None:
         """The head is complete: refuse what is wrong or too large before its body is read, or asked for by a 100."""
         request: Request = self.requests[-1]
@@ -242,26 +158,6 @@ class Channel(_Base):  # type: ignore[misc]
             return False
         self.refuse(401, UNAUTHORIZED, CHALLENGE)
         return True
-
-    def _find_host(self, request: Request) -> bool:
-        """See that there is exactly one usable host; that of an absolute target wins (RFC 9112, section 3.2)."""
-        hosts = request.values(b"host")
-        if len(hosts) > 1 or (not hosts and self._version == b"HTTP/1.1"):
-            return False
-        if not self._path.startswith(b"/"):
-            absolute = _ABSOLUTE.fullmatch(self._path)
-            if absolute is not None:
-                hosts = [absolute[1].rpartition(b"@")[2]]
-                self._path = absolute[2] if absolute[2].startswith(b"/") else b"/" + absolute[2]
-                others = [header for header in request.raw_headers if header[0].lower() != b"host"]
-                request.set_headers([(b"Host", hosts[0]), *others])
-        return not hosts or _HOST.fullmatch(hosts[0]) is not None
-
-    def checkPersistence(self, request: Request, version: bytes) -> bool:
-        """Whether the connection stays open after the answer."""
-        if version != b"HTTP/1.1":
-            return False
-        return request.header(b"connection") is None or b"close" not in connection_tokens(request.raw_headers)
 
     # -- requests ----------------------------------------------------------------
 
@@ -357,19 +253,6 @@ class Channel(_Base):  # type: ignore[misc]
             self.close_soon()
 
     # -- ends --------------------------------------------------------------------------
-
-    def lineLengthExceeded(self, line: bytes) -> None:
-        """A line beyond `limits.requestHead`."""
-        self.refuse(431, "request head is larger than limits.requestHead")
-
-    def _respondToBadRequestAndDisconnect(self) -> None:
-        if self._receivedHeaderSize > self.totalHeadersSize:
-            self.refuse(431, "request head is larger than limits.requestHead")
-        else:
-            self.refuse(400, "malformed HTTP request")
-
-    def _too_large(self) -> None:
-        self.refuse(413, "request body is larger than limits.requestBody")
 
     def _broken(self) -> None:
         """An internal fault outside of any resource costs this connection."""
