@@ -1,8 +1,8 @@
 """Which request gets its model when: events in, effects out. The heart of lswap, and a pure one.
 
 `Scheduler.handle` is the only way in. It never waits, does nothing itself and knows no clock; what it wants done it
-returns. Each event is worked off in three steps: note the fact and answer what follows from it at once; look at the
-queue again if anything changed that could let somebody go on; tell the new places in the queue.
+returns. Each event is worked off in two steps: note the fact and answer what follows from it at once; look at the
+queue again if anything changed that could let somebody go on.
 
 The decision itself is in `lswap.core.board`, the order of waiting in `lswap.core.queue`, the choice of victims in a
 `lswap.core.policy`, the answers to those who only ask in `lswap.core.plan`. `lswap.core.events` and
@@ -75,7 +75,6 @@ class Scheduler:
         model = handler(event, effects)
         if self._board.changed:
             self._settle(effects)
-        effects += self._queue.moves()
         if model is not None:
             if model.spent:
                 self._retire(model, effects)
@@ -117,7 +116,6 @@ class Scheduler:
         for model in list(self._board.models.values()):
             if model.spent:
                 self._retire(model, effects)
-        effects += self._queue.moves()
         return effects
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -129,6 +127,11 @@ class Scheduler:
     def queued(self) -> tuple[Queued, ...]:
         """The queue, in its order. Requests that wait for a swap that is under way are not in it."""
         return tell_queue(self._board, self._queue)
+
+    def place(self, ticket: int) -> int:
+        """Where a request stands in the queue: 1 is the first, 0 is not in it."""
+        request = self._board.waiting.get(ticket)
+        return self._queue.place(request) if request is not None else 0
 
     def waiting(self) -> int:
         """How many requests wait, in the queue or for a swap."""
@@ -272,19 +275,13 @@ class Scheduler:
         board = self._board
         while board.changed:
             board.changed = False
-            gone: list[Request] = []
-            stuck: set[ModelView] = set()
-            for request in self._queue:
-                if request.model in stuck:
-                    continue
+            for request in self._queue.walk():
                 decision = board.place(request.model)
                 if decision.step is Step.WAIT:
-                    stuck.add(request.model)
                     self._make_room(request, decision, effects)
                 else:
-                    gone.append(request)
+                    self._queue.remove(request)
                     self._go_on(request, decision, effects)
-            self._queue.remove_all(gone)
 
     def _go_on(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
         """Carry out a decision other than to wait or to refuse."""
@@ -300,7 +297,6 @@ class Scheduler:
         swap = view.swap
         assert swap is not None  # just begun, or the reason to join
         swap.waiters[request.ticket] = request
-        request.queued = False
 
     def _make_room(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
         """End the swaps in the way of a queued request that nobody waits for any more.
@@ -343,5 +339,5 @@ class Scheduler:
     def _refuse_queued(self, which: Callable[[Request], bool], reason: Refusal, effects: list[Effect]) -> None:
         refused = [request for request in self._queue if which(request)]
         for request in refused:
+            self._queue.remove(request)
             self._refuse(request, reason, effects)
-        self._queue.remove_all(refused)
