@@ -28,7 +28,7 @@ from lswap.core.events import (
     SwapEnded,
     Unload,
 )
-from lswap.core.plan import Plan, Queued, make_plan, tell_queue
+from lswap.core.plan import Plan, Queued, make_plan, tell_decision, tell_queue
 from lswap.core.policy import Policy
 from lswap.core.queue import Queue
 
@@ -49,6 +49,9 @@ class Scheduler:
         #: Granted requests, by ticket.
         self._granted: dict[int, ModelView] = {}
         self._swaps_begun = 0
+        #: Told of each decision before it is carried out: ticket, model, and what `plan` would have said. It may not
+        #: call the scheduler. For one that waits in the queue the decision to wait is told once.
+        self.on_decision: Callable[[int, str, Plan], None] | None = None
         self._handlers: dict[type[Event], Callable[[Any, list[Effect]], ModelView | None]] = {
             Arrived: self._arrived,
             Left: self._left,
@@ -164,6 +167,9 @@ class Scheduler:
         if ticket in self._granted or ticket in board.waiting:
             raise EventError(f"ticket {ticket} is in use")
         decision = board.admit(event.model)
+        if self.on_decision is not None:
+            plan = tell_decision(board, event.model, decision, len(board.waiting))
+            self.on_decision(ticket, event.model, plan)
         if decision.refusal is not None:
             effects.append(Refuse(ticket, decision.refusal))
             return None
@@ -280,8 +286,17 @@ class Scheduler:
                 if decision.step is Step.WAIT:
                     self._make_room(request, decision, effects)
                 else:
+                    self._tell(request, decision)
                     self._queue.remove(request)
                     self._go_on(request, decision, effects)
+
+    def _tell(self, request: Request, decision: Decision) -> None:
+        """Tell what becomes of a request that has waited in the queue."""
+        if self.on_decision is not None:
+            board = self._board
+            ahead = list(board.waiting).index(request.ticket)  # they are in the order of arrival
+            model = request.model.name
+            self.on_decision(request.ticket, model, tell_decision(board, model, decision, ahead))
 
     def _go_on(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
         """Carry out a decision other than to wait or to refuse."""

@@ -6,9 +6,11 @@ are all in `lswap.core.scheduler`; processes are all in `lswap.service.children`
 
 from __future__ import annotations
 
+import json
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -17,7 +19,7 @@ from twisted.python.failure import Failure
 
 from lswap.core.effects import Effect, GiveUp, Grant, Idle, Refusal, Refuse, Stop, Swap
 from lswap.core.events import Arrived, Event, Expired, Left, Served, ShutDown, State, StateChanged, SwapEnded, Unload
-from lswap.core.plan import Plan, Queued
+from lswap.core.plan import Plan, Queued, as_record
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules, Scheduler
 from lswap.errors import LswapError
@@ -160,6 +162,15 @@ class Router:
         """What would happen to a request for `model` that came now. Changes nothing."""
         return self._scheduler.plan(model)
 
+    def record(self, name: str, model: str, plan: Plan) -> dict[str, Any]:
+        """A plan for a request for `model`, which the client calls `name`, as it is shown and logged."""
+        child = self.children.get(model)
+        return as_record(name, child.state.value if child is not None else State.STOPPED.value, plan)
+
+    def explain(self, wanted: bool) -> None:
+        """Whether each decision is logged, at debug; it costs each request as much as all of the scheduler."""
+        self._scheduler.on_decision = self._log_decision if wanted else None
+
     def queued(self) -> tuple[Queued, ...]:
         """The waiting requests, in the order of the queue."""
         return self._scheduler.queued()
@@ -197,6 +208,11 @@ class Router:
         """The client of a request is gone. No effect when that has had its answer."""
         if self._waiting.pop(ticket, None) is not None:
             self.tell(Left(now=self.clock.seconds(), ticket=ticket))
+
+    def _log_decision(self, ticket: int, model: str, plan: Plan) -> None:
+        waiter = self._waiting.get(ticket)
+        record = self.record(waiter.name if waiter is not None else model, model, plan)
+        self._log.debug("request {ticket}: {record}", ticket=ticket, record=json.dumps(record, ensure_ascii=False))
 
     # -- events in, effects out -----------------------------------------------------
 

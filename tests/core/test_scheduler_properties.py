@@ -203,6 +203,7 @@ class Anything(RuleBasedStateMachine):
         plan = scheduler.plan(model)
         ticket = self.world.ask(model)
         queued = {row.ticket for row in scheduler.queued()}
+        assert self.world.decisions[ticket.number][0] == plan
         if plan.would == "serve":
             assert ticket.stage == "granted"
         elif plan.would == "refuse":

@@ -15,6 +15,7 @@ import attrs
 
 from lswap.core.effects import Effect, GiveUp, Grant, Idle, Refuse, Stop, Swap
 from lswap.core.events import Arrived, Event, Expired, Left, Served, ShutDown, State, StateChanged, SwapEnded, Unload
+from lswap.core.plan import Plan
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules, Scheduler
 
@@ -82,6 +83,9 @@ class World:
         self.armed: set[str] = set()
         #: When they became ready or their last request ended.
         self.free_since: dict[str, float] = {}
+        #: The decisions that were told of each ticket.
+        self.decisions: dict[int, list[Plan]] = {}
+        self.scheduler.on_decision = self._decided
         self.closing = False
         self.now = 0.0
         self._events: deque[Event] = deque()
@@ -195,6 +199,12 @@ class World:
         """The tickets at this stage."""
         return [ticket for ticket in self.tickets.values() if ticket.stage == stage]
 
+    def _decided(self, number: int, model: str, plan: Plan) -> None:
+        assert self.tickets[number].model == model
+        told = self.decisions.setdefault(number, [])
+        assert not told or (told[-1].would == "wait" and plan.would in ("serve", "start")), "decided again"
+        told.append(plan)
+
     # -- the router ------------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
@@ -280,6 +290,8 @@ class World:
         assert swap.swap not in self.tasks
         assert swap.model not in swap.evict or self.outdated(swap.model)
         task = self.tasks[swap.swap] = Task(swap)
+        begun = [plan for number, (*_, plan) in self.decisions.items() if self.tickets[number].model == swap.model]
+        assert any(plan.would == "start" and [name for name, _ in plan.unload] == list(swap.evict) for plan in begun)
         left = len(swap.evict)
         if not left:
             self._bring_up(task)
