@@ -6,7 +6,7 @@ queue again if anything changed that could let somebody go on.
 
 The decision itself is in `lswap.core.board`, the order of waiting in `lswap.core.queue`, the choice of victims in a
 `lswap.core.policy`, the answers to those who only ask in `lswap.core.plan`. `lswap.core.events` and
-`lswap.core.effects` are the two vocabularies; docs/scheduling.md tells the whole as a story.
+`lswap.core.effects` are the two vocabularies; docs/scheduler.md tells the whole as a story.
 """
 
 from __future__ import annotations
