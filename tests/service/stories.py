@@ -10,9 +10,9 @@ import json
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from lswap.service.router import Lease, Refused, Waiting
@@ -92,19 +92,22 @@ class Story:
     def _step(self, said: str, action: Callable[[], object]) -> None:
         """Let it happen, until all is still; tell what came of it."""
         before = self._lswap.running()
-        globalLogPublisher.addObserver(self._logged)
+        observer = cast(ILogObserver, self._logged)
+        globalLogPublisher.addObserver(observer)
         try:
             action()
             now = self._lswap.reactor.seconds()
             self._lswap.turn(0.5)
         finally:
-            globalLogPublisher.removeObserver(self._logged)
+            globalLogPublisher.removeObserver(observer)
         running = self._lswap.running()
         if running != before:
             states = ", ".join([f"{name} ({state})" for name, state in running.items()])
             self._told.append(f"runs: {states or 'nothing'}")
-        for first, told in zip([f"{now:3.0f} s  {said}", *[""] * len(self._told)], self._told or ["-"]):
-            self._lines.append(f"{first:{_WIDTH}}{told}".rstrip())
+        left = f"{now:3.0f} s  {said}"
+        for told in self._told or ["-"]:
+            self._lines.append(f"{left:{_WIDTH}}{told}")
+            left = ""
         self._told = []
         self._lswap.turn(0.5)
 
@@ -202,9 +205,9 @@ def with_stories(text: str) -> str:
     """The document with these stories in their places."""
     for name, tell in STORIES.items():
         place = re.compile(rf"(<!-- story: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        story = tell().text
-        text, count = place.subn(lambda found, story=story: f"{found[1]}{story}\n{found[2]}", text)
-        assert count == 1, f"the document has no place for {name}"
+        parts = place.split(text)
+        assert len(parts) == 4, f"the document has no place for {name}"
+        text = "".join([*parts[:2], tell().text, "\n", *parts[2:]])
     return text
 
 
