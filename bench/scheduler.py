@@ -45,7 +45,8 @@ def matrix() -> None:
     print("\nmatrix, running, ms:".ljust(33) + "".join(f"{count:>9}" for count in running))
     for factors, wide in ((12, 1), (5, 4), (6, 10), (20, 20)):
         texts = [" & ".join(f"({' | '.join(dice.sample(models, wide))})" for _ in range(factors)) for _ in range(200)]
-        policy = MatrixPolicy(Matrix(tuple(MatrixSet(f"s{at}", parse(text)) for at, text in enumerate(texts)), {}))
+        sets = tuple([MatrixSet(f"s{at}", parse(text)) for at, text in enumerate(texts)])
+        policy = MatrixPolicy(Matrix(sets=sets, costs={}))
         line = f"{factors} factors of {wide}".ljust(32)
         for count in running:
             costs = []

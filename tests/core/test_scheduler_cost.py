@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -24,12 +25,16 @@ def steps(work: Callable[[], object]) -> int:
         count += event == "opcode"
         return trace
 
-    before = sys.gettrace()
+    work()  # what is only done once is done
+    collecting, before = gc.isenabled(), sys.gettrace()
+    gc.disable()  # who watches it would be counted
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
     return count
 
 
