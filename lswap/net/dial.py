@@ -87,7 +87,7 @@ class Dialer:
         self._keepalive = keepalive
         self._endpoints: list[IStreamClientEndpoint] = []
 
-    def set_timeout(self, timeout: float, keepalive: float = 30.0) -> None:
+    def set_timeout(self, timeout: float, keepalive: float) -> None:
         """Other limits, from the next connection on."""
         if (timeout, keepalive) != (self._timeout, self._keepalive):
             self._timeout, self._keepalive = timeout, keepalive

@@ -139,7 +139,7 @@ class DialerTests(SynchronousTestCase):
         """A limit can be changed: an attempt under way keeps its own, and comes about all the same."""
         net, dialer = self.dial("http://localhost", 30.0)
         attempt = self.connect(dialer)
-        dialer.set_timeout(5.0)
+        dialer.set_timeout(5.0, 30.0)
         net.refuse()
         self.assertEqual([each[3] for each in net.tcpClients], [30.0, 30.0])
         net.accept()
