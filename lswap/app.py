@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from lswap.core.config import Loaded
 from lswap.core.difference import Difference
 from lswap.core.events import State
+from lswap.core.log_format import Level
 from lswap.core.model import Config
 from lswap.errors import LswapError
 from lswap.net import signals
@@ -222,10 +223,14 @@ class LswapService(Service):
         self.bus.publish("uiConfig")
         self.bus.publish("modelStatus")
         self.site.limits = config.limits
-        self._logs.configure(config.log_level, config.log_to_stdout, config.log_time_format)
+        self._configure_logs(config)
         self._logs.retain(config.models)
         self._preloader.start()
         return made
+
+    def _configure_logs(self, config: Config) -> None:
+        self._logs.configure(config.log_level, config.log_to_stdout, config.log_time_format)
+        self.router.explain(self._logs.level is Level.DEBUG)
 
     def _in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
         # The pool is asked for late: threads do not survive the step into the background.
@@ -282,7 +287,7 @@ class LswapService(Service):
 
     def _start(self) -> None:
         config = self.config
-        self._logs.configure(config.log_level, config.log_to_stdout, config.log_time_format)
+        self._configure_logs(config)
         self._logs.use_reactor(self.reactor)
         self._logs.attach()
         if self._settings.umask is not None:

@@ -8,7 +8,7 @@ import signal
 from typing import Any
 from unittest import mock
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
@@ -109,6 +109,17 @@ class StartTests(AppCase):
         self.assertEqual(len(self.reactor.ports), 1)
         self.signal()
         self.assert_ended()
+
+    def test_debug(self) -> None:
+        """With `logLevel: debug` each decision is told, from the first on."""
+        service = make_service(Settings(config="c"), config_of("logLevel: debug\n" + CONFIG), MemoryReactor())
+        service.startService()
+        with capturedLogs() as logged:
+            waiting = service.router.acquire("a")
+        waiting.addErrback(lambda failure: failure.trap(CancelledError))
+        waiting.cancel()
+        self.assertTrue([event for event in logged if '"would": "start"' in event.get("record", "")])
+        self.successResultOf(service.stopService())
 
     def test_warnings(self) -> None:
         """What is odd in the configuration is told in the log."""

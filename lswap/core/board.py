@@ -44,9 +44,9 @@ class Request:
     #: When it arrived, on the clock of the events.
     since: float
     #: It stands in the queue; otherwise it waits for the end of its model's swap.
-    queued: bool = True
-    #: The last place in the queue that it was told; 0 is none.
-    place: int = 0
+    queued: bool = False
+    #: Its rank among those that were ever in the queue: lower goes first.
+    rank: tuple[int, int] = (0, 0)
 
 
 @attrs.define(eq=False)

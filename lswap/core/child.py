@@ -1,8 +1,8 @@
 """The life of one model's process as a machine: inputs in, steps out.
 
-The machine decides, `lswap.service.children` carries the steps out. Outputs only append steps and note the state's
-name, so they cannot fail. "Make it ready" and "stop it" are commands that may come in any state and any number of
-times; nothing outside reads a state and then acts on it.
+The machine decides, `lswap.service.children` carries the steps out; docs/machines/child.md is a drawing of it. Outputs
+only append steps and note the state's name, so they cannot fail. "Make it ready" and "stop it" are commands that may
+come in any state and any number of times; nothing outside reads a state and then acts on it.
 
 A model that is stopped while it starts shows as `stopping` until its process group is gone. A start that is wanted
 while the process is still stopping is kept (`restarting`, shown as `stopping`) and begins when the group is gone.
@@ -11,14 +11,14 @@ while the process is still stopping is kept (`restarting`, shown as `stopping`) 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
 from automat import TypeMachineBuilder
 
 from lswap.core.events import State
 
-__all__ = ["ChildInputs", "Life", "Step", "new_child"]
+__all__ = ["ChildInputs", "Life", "Step", "Transition", "new_child", "transitions"]
 
 
 class Step(enum.Enum):
@@ -152,6 +152,23 @@ def _build() -> Callable[[Life], ChildInputs]:
 
 
 _machine = _build()
+
+
+class Transition(NamedTuple):
+    """What an input does in a state, for those who draw the machine; where there is none, the input is ignored."""
+
+    state: str
+    told: str
+    then: str
+    #: What others see then.
+    shown: State
+    steps: tuple[Step, ...]
+
+
+def transitions() -> Iterator[Transition]:
+    """All of the machine; the first state is the one that it begins in."""
+    for state, told, then, shown, steps in _TABLE:
+        yield Transition(state.name, told.__name__, then.name, shown, steps)
 
 
 def new_child(life: Life) -> ChildInputs:

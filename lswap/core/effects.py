@@ -9,7 +9,7 @@ import enum
 
 import msgspec
 
-__all__ = ["Effect", "GiveUp", "Grant", "Idle", "Moved", "Refusal", "Refuse", "Stop", "Swap"]
+__all__ = ["Effect", "GiveUp", "Grant", "Idle", "Refusal", "Refuse", "Stop", "Swap"]
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):
@@ -74,10 +74,3 @@ class Idle(Effect, frozen=True, gc=False):
 
     model: str
     since: float
-
-
-class Moved(Effect, frozen=True, gc=False):
-    """A waiting request stands at this place of the queue now; 1 is the first."""
-
-    ticket: int
-    position: int

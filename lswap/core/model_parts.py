@@ -79,7 +79,7 @@ class Timeouts(Part, frozen=True, kw_only=True):
     response_header: Whole = 0.0
     #: For the TLS handshake; 0 is no limit.
     tls_handshake: Whole = 10.0
-    #: Wait for `100 Continue` before the body is sent; 0 sends it at once.
+    #: Read, and without effect: a body follows its head at once, a server is not asked for `100 Continue`.
     expect_continue: Whole = 1.0
     #: How long an unused connection is kept; 0 is no limit.
     idle_conn: Whole = 90.0

@@ -7,7 +7,7 @@ Read `lswap.core.scheduler` next.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,11 +15,11 @@ from lswap.core.board import Board, Decision, ModelView, Request, Step
 from lswap.core.effects import Refusal
 from lswap.core.policy import ExplainingPolicy
 
-__all__ = ["Plan", "Queued", "make_plan", "tell_queue"]
+__all__ = ["Plan", "Queued", "as_record", "make_plan", "tell_decision", "tell_queue"]
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What would happen to a request that came now."""
+    """What would happen to a request that came now; or happens to one, when the decision is really taken."""
 
     #: `serve`: let through at once. `start`: its model is being loaded, or would be at once. `wait`: something busy or
     #: another swap comes first. `refuse`: turned away, for `refusal`.
@@ -48,8 +48,11 @@ class Queued(msgspec.Struct, frozen=True):
 
 def make_plan(board: Board, model: str) -> Plan:
     """What would happen to a request for `model` that came now."""
-    decision = board.admit(model)
-    ahead = len(board.waiting)
+    return tell_decision(board, model, board.admit(model), len(board.waiting))
+
+
+def tell_decision(board: Board, model: str, decision: Decision, ahead: int) -> Plan:
+    """A decision of this board in words, before it is carried out; `ahead` requests wait already."""
     if decision.step is Step.REFUSE:
         return Plan("refuse", ahead=ahead, refusal=decision.refusal)
     if decision.step is Step.SERVE:
@@ -64,6 +67,21 @@ def make_plan(board: Board, model: str) -> Plan:
         waits_for=tuple([(name, board.models[name].inflight) for name in _waits_for(decision)]),
         ahead=ahead,
     )
+
+
+def as_record(model: str, state: str, plan: Plan) -> dict[str, Any]:
+    """A plan as it is shown and logged. `model` is the name that was asked for, `state` that of its process."""
+    record: dict[str, Any] = {
+        "model": model,
+        "state": state,
+        "would": plan.would,
+        "unload": [{"model": victim, "why": why} for victim, why in plan.unload],
+        "waitsFor": [{"model": name, "inflight": count} for name, count in plan.waits_for],
+        "ahead": plan.ahead,
+    }
+    if plan.refusal is not None:
+        record["refusal"] = plan.refusal.value
+    return record
 
 
 def tell_queue(board: Board, queue: Iterable[Request]) -> tuple[Queued, ...]:

@@ -1,12 +1,12 @@
 """Which request gets its model when: events in, effects out. The heart of lswap, and a pure one.
 
 `Scheduler.handle` is the only way in. It never waits, does nothing itself and knows no clock; what it wants done it
-returns. Each event is worked off in three steps: note the fact and answer what follows from it at once; look at the
-queue again if anything changed that could let somebody go on; tell the new places in the queue.
+returns. Each event is worked off in two steps: note the fact and answer what follows from it at once; look at the
+queue again if anything changed that could let somebody go on.
 
 The decision itself is in `lswap.core.board`, the order of waiting in `lswap.core.queue`, the choice of victims in a
 `lswap.core.policy`, the answers to those who only ask in `lswap.core.plan`. `lswap.core.events` and
-`lswap.core.effects` are the two vocabularies; docs/scheduling.md tells the whole as a story.
+`lswap.core.effects` are the two vocabularies; docs/scheduler.md tells the whole as a story.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lswap.core.events import (
     SwapEnded,
     Unload,
 )
-from lswap.core.plan import Plan, Queued, make_plan, tell_queue
+from lswap.core.plan import Plan, Queued, make_plan, tell_decision, tell_queue
 from lswap.core.policy import Policy
 from lswap.core.queue import Queue
 
@@ -49,6 +49,9 @@ class Scheduler:
         #: Granted requests, by ticket.
         self._granted: dict[int, ModelView] = {}
         self._swaps_begun = 0
+        #: Told of each decision before it is carried out: ticket, model, and what `plan` would have said. It may not
+        #: call the scheduler. For one that waits in the queue the decision to wait is told once.
+        self.on_decision: Callable[[int, str, Plan], None] | None = None
         self._handlers: dict[type[Event], Callable[[Any, list[Effect]], ModelView | None]] = {
             Arrived: self._arrived,
             Left: self._left,
@@ -75,7 +78,6 @@ class Scheduler:
         model = handler(event, effects)
         if self._board.changed:
             self._settle(effects)
-        effects += self._queue.moves()
         if model is not None:
             if model.spent:
                 self._retire(model, effects)
@@ -117,7 +119,6 @@ class Scheduler:
         for model in list(self._board.models.values()):
             if model.spent:
                 self._retire(model, effects)
-        effects += self._queue.moves()
         return effects
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -129,6 +130,11 @@ class Scheduler:
     def queued(self) -> tuple[Queued, ...]:
         """The queue, in its order. Requests that wait for a swap that is under way are not in it."""
         return tell_queue(self._board, self._queue)
+
+    def place(self, ticket: int) -> int:
+        """Where a request stands in the queue: 1 is the first, 0 is not in it."""
+        request = self._board.waiting.get(ticket)
+        return self._queue.place(request) if request is not None else 0
 
     def waiting(self) -> int:
         """How many requests wait, in the queue or for a swap."""
@@ -161,6 +167,9 @@ class Scheduler:
         if ticket in self._granted or ticket in board.waiting:
             raise EventError(f"ticket {ticket} is in use")
         decision = board.admit(event.model)
+        if self.on_decision is not None:
+            plan = tell_decision(board, event.model, decision, len(board.waiting))
+            self.on_decision(ticket, event.model, plan)
         if decision.refusal is not None:
             effects.append(Refuse(ticket, decision.refusal))
             return None
@@ -272,19 +281,22 @@ class Scheduler:
         board = self._board
         while board.changed:
             board.changed = False
-            gone: list[Request] = []
-            stuck: set[ModelView] = set()
-            for request in self._queue:
-                if request.model in stuck:
-                    continue
+            for request in self._queue.walk():
                 decision = board.place(request.model)
                 if decision.step is Step.WAIT:
-                    stuck.add(request.model)
                     self._make_room(request, decision, effects)
                 else:
-                    gone.append(request)
+                    self._tell(request, decision)
+                    self._queue.remove(request)
                     self._go_on(request, decision, effects)
-            self._queue.remove_all(gone)
+
+    def _tell(self, request: Request, decision: Decision) -> None:
+        """Tell what becomes of a request that has waited in the queue."""
+        if self.on_decision is not None:
+            board = self._board
+            ahead = list(board.waiting).index(request.ticket)  # they are in the order of arrival
+            model = request.model.name
+            self.on_decision(request.ticket, model, tell_decision(board, model, decision, ahead))
 
     def _go_on(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
         """Carry out a decision other than to wait or to refuse."""
@@ -300,7 +312,6 @@ class Scheduler:
         swap = view.swap
         assert swap is not None  # just begun, or the reason to join
         swap.waiters[request.ticket] = request
-        request.queued = False
 
     def _make_room(self, request: Request, decision: Decision, effects: list[Effect]) -> None:
         """End the swaps in the way of a queued request that nobody waits for any more.
@@ -343,5 +354,5 @@ class Scheduler:
     def _refuse_queued(self, which: Callable[[Request], bool], reason: Refusal, effects: list[Effect]) -> None:
         refused = [request for request in self._queue if which(request)]
         for request in refused:
+            self._queue.remove(request)
             self._refuse(request, reason, effects)
-        self._queue.remove_all(refused)

@@ -22,9 +22,6 @@ from lswap.errors import ConnectFailed
 
 __all__ = ["Dialer", "Origin"]
 
-#: Seconds without a sign of life, and between two probes, after which the system asks whether the other end is there.
-_KEEPALIVE = 30
-
 
 class Origin:
     """Where a model server listens: scheme, host and port of its URL, and the path that goes before each request's."""
@@ -71,19 +68,29 @@ class Dialer:
     """Connects to one origin. Remembers which of the two addresses of `localhost` answered."""
 
     def __init__(
-        self, reactor: Any, origin: Origin, timeout: float, through: IStreamClientEndpoint | None = None
+        self,
+        reactor: Any,
+        origin: Origin,
+        timeout: float,
+        through: IStreamClientEndpoint | None = None,
+        keepalive: float = 30.0,
     ) -> None:
-        """`timeout` in seconds, for each address; 0 is no limit. `through` takes the place of all addresses."""
+        """`timeout` in seconds, for each address; 0 is no limit. `through` takes the place of all addresses.
+
+        @param keepalive: seconds without a sign of life, and between two probes, after which the system asks whether
+            the other end is there; 0 leaves both to the system.
+        """
         self._reactor = reactor
         self._origin = origin
         self._timeout = timeout
         self._through = through
+        self._keepalive = keepalive
         self._endpoints: list[IStreamClientEndpoint] = []
 
-    def set_timeout(self, timeout: float) -> None:
-        """Another limit, from the next connection on."""
-        if timeout != self._timeout:
-            self._timeout = timeout
+    def set_timeout(self, timeout: float, keepalive: float) -> None:
+        """Other limits, from the next connection on."""
+        if (timeout, keepalive) != (self._timeout, self._keepalive):
+            self._timeout, self._keepalive = timeout, keepalive
             self._endpoints = []
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
@@ -94,7 +101,7 @@ class Dialer:
         failures: list[Exception] = []
         try:
             if not self._endpoints:
-                self._endpoints = _endpoints(self._reactor, self._origin, self._timeout, self._through)
+                self._endpoints = _endpoints(self._reactor, self._origin, self._timeout, self._keepalive, self._through)
         except Exception as problem:
             failures.append(problem)  # a name that can be none, or no usable TLS
         for endpoint in list(self._endpoints):
@@ -106,7 +113,7 @@ class Dialer:
             except Exception as problem:
                 failures.append(problem)
                 continue
-            _set_up(protocol.transport)
+            _set_up(protocol.transport, self._keepalive)
             if endpoint in self._endpoints[1:]:  # it may be gone, if the limit was changed meanwhile
                 self._endpoints.remove(endpoint)
                 self._endpoints.insert(0, endpoint)
@@ -115,7 +122,7 @@ class Dialer:
 
 
 def _endpoints(
-    reactor: Any, origin: Origin, timeout: float, through: IStreamClientEndpoint | None
+    reactor: Any, origin: Origin, timeout: float, keepalive: float, through: IStreamClientEndpoint | None
 ) -> list[IStreamClientEndpoint]:
     limit: Any = timeout if timeout > 0 else None
     plain: list[Any]
@@ -133,7 +140,7 @@ def _endpoints(
         except ValueError:
             plain = [HostnameEndpoint(reactor, origin.host, origin.port, limit)]
     if origin.scheme == "https":
-        plain = [_Encrypted(endpoint, origin.host) for endpoint in plain]
+        plain = [_Encrypted(endpoint, origin.host, keepalive) for endpoint in plain]
     return plain
 
 
@@ -144,11 +151,12 @@ class _Encrypted:
     As `twisted.internet.endpoints.wrapClientTLS`, which does not exist where OpenSSL came late (`lswap.net.lean`).
     """
 
-    def __init__(self, plain: IStreamClientEndpoint, host: str) -> None:
+    def __init__(self, plain: IStreamClientEndpoint, host: str, keepalive: float) -> None:
         from twisted.internet.ssl import optionsForClientTLS  # noqa: PLC0415 - only where it is used
         from twisted.protocols.tls import TLSMemoryBIOFactory  # noqa: PLC0415
 
         self._plain = plain
+        self._keepalive = keepalive
         self._options = optionsForClientTLS(host)
         self._wrap = TLSMemoryBIOFactory
 
@@ -158,11 +166,11 @@ class _Encrypted:
         return connecting.addCallback(self._connected)
 
     def _connected(self, wrapper: Any) -> Any:
-        _set_up(wrapper.transport)
+        _set_up(wrapper.transport, self._keepalive)
         return wrapper.wrappedProtocol
 
 
-def _set_up(transport: Any) -> None:
+def _set_up(transport: Any, keepalive: float) -> None:
     """Send what is written without waiting for more, and let the system find out when the other end has vanished.
 
     A machine that is switched off says no farewell; an answer from it would be waited for without end.
@@ -172,8 +180,8 @@ def _set_up(transport: Any) -> None:
         handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
-            if hasattr(socket, option):
-                handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), _KEEPALIVE)
+            if keepalive > 0 and hasattr(socket, option):
+                handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), int(keepalive))
     except (AttributeError, OSError):
         pass  # not a socket of the network
 

@@ -111,7 +111,8 @@ class Child:
         elif same_process(self.model, model):
             self.model, self._next = model, None
             if self.upstream is not None:
-                self.upstream.set_timeouts(model.timeouts.connect, model.timeouts.response_header)
+                timeouts = model.timeouts
+                self.upstream.set_timeouts(timeouts.connect, timeouts.response_header, timeouts.keepalive)
         else:
             self._next = model
         return self._next is not None
@@ -226,6 +227,7 @@ class Child:
             timeouts.response_header,
             timeouts.tls_handshake,
             timeouts.idle_conn,
+            keepalive=timeouts.keepalive,
         )
 
     def _tell_state(self) -> None:

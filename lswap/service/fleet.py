@@ -20,7 +20,7 @@ from lswap.core.scheduler import ModelRules, Scheduler
 from lswap.service.children import Child, Tools
 from lswap.service.router import Router
 
-__all__ = ["Fleet"]
+__all__ = ["Fleet", "policy_of"]
 
 
 class Fleet:
@@ -33,7 +33,7 @@ class Fleet:
         self._tools = tools
         #: Told of each new state of a model, before anything is done about it.
         self.watchers: list[Callable[[str, State], None]] = []
-        scheduler = Scheduler(_rules(config), _policy(config), config.limits.queue)
+        scheduler = Scheduler(_rules(config), policy_of(config), config.limits.queue)
         self.router = Router(tools.reactor, scheduler, config.router)
         self.children: dict[str, Child] = {}
         self.router.children = self.children
@@ -44,7 +44,7 @@ class Fleet:
         """Make another configuration the one in force. Nothing that runs and did not change is touched."""
         # Whatever could fail comes first: there is no half of a configuration.
         made = difference(self.config, config)
-        rules, policy = _rules(config), _policy(config)
+        rules, policy = _rules(config), policy_of(config)
         self.config = config
         outdated = set()
         for model in config.models.values():
@@ -89,7 +89,8 @@ def _rules(config: Config) -> dict[str, ModelRules]:
     }
 
 
-def _policy(config: Config) -> Policy:
+def policy_of(config: Config) -> Policy:
+    """Who has to go for whom, by this configuration."""
     if config.router == "matrix" and config.matrix is not None:
         return MatrixPolicy(config.matrix)
     return GroupPolicy(config.groups)

@@ -90,6 +90,7 @@ class Peers:
             timeouts.tls_handshake,
             timeouts.idle_conn,
             through,
+            timeouts.keepalive,
         )
         return server
 

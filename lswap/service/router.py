@@ -6,24 +6,26 @@ are all in `lswap.core.scheduler`; processes are all in `lswap.service.children`
 
 from __future__ import annotations
 
+import json
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from lswap.core.effects import Effect, GiveUp, Grant, Idle, Moved, Refusal, Refuse, Stop, Swap
+from lswap.core.effects import Effect, GiveUp, Grant, Idle, Refusal, Refuse, Stop, Swap
 from lswap.core.events import Arrived, Event, Expired, Left, Served, ShutDown, State, StateChanged, SwapEnded, Unload
-from lswap.core.plan import Plan, Queued
+from lswap.core.plan import Plan, Queued, as_record
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules, Scheduler
 from lswap.errors import LswapError
 from lswap.service.children import Child
 
-__all__ = ["Lease", "Refused", "Router"]
+__all__ = ["Lease", "Refused", "Router", "Waiting"]
 
 #: How much the newest wait counts in the usual one.
 _WEIGHT = 0.2
@@ -57,18 +59,28 @@ class Lease:
             router.tell(Served(now=router.clock.seconds(), ticket=self.ticket))
 
 
+class Waiting(Deferred[Lease]):
+    """A lease to come; cancel it when its client leaves."""
+
+    def __init__(self, router: Router, ticket: int) -> None:
+        super().__init__(lambda _: router.leave(ticket))
+        self._router = router
+        self._ticket = ticket
+
+    def place(self) -> int:
+        """Where the request stands in the queue now: 1 is the first, 0 is not in it (any more)."""
+        return self._router.place(self._ticket)
+
+
 class _Waiter:
     """One request that waits: who is told, for which model, and under which name it was asked for."""
 
-    __slots__ = ("deferred", "model", "name", "on_move", "since")
+    __slots__ = ("deferred", "model", "name", "since")
 
-    def __init__(
-        self, deferred: Deferred[Lease], model: str, name: str, on_move: Callable[[int], None] | None, since: float
-    ) -> None:
+    def __init__(self, deferred: Deferred[Lease], model: str, name: str, since: float) -> None:
         self.deferred = deferred
         self.model = model
         self.name = name
-        self.on_move = on_move
         #: When it came.
         self.since = since
 
@@ -108,17 +120,16 @@ class Router:
 
     # -- what others ask for ------------------------------------------------------
 
-    def acquire(self, model: str, name: str = "", on_move: Callable[[int], None] | None = None) -> Deferred[Lease]:
+    def acquire(self, model: str, name: str = "") -> Waiting:
         """Wait for a model. Fails with Refused. Cancelling leaves the queue at once.
 
         `name` is what the client called it: after a reload a request that still waits goes where that name leads then.
-        `on_move` is told of each new place in the queue.
         """
         self._tickets += 1
         ticket = self._tickets
-        waiter: Deferred[Lease] = Deferred(lambda _: self._leave(ticket))
+        waiter = Waiting(self, ticket)
         now = self.clock.seconds()
-        self._waiting[ticket] = _Waiter(waiter, model, name or model, on_move, now)
+        self._waiting[ticket] = _Waiter(waiter, model, name or model, now)
         self.tell(Arrived(now=now, ticket=ticket, model=model))
         return waiter
 
@@ -151,6 +162,15 @@ class Router:
         """What would happen to a request for `model` that came now. Changes nothing."""
         return self._scheduler.plan(model)
 
+    def record(self, name: str, model: str, plan: Plan) -> dict[str, Any]:
+        """A plan for a request for `model`, which the client calls `name`, as it is shown and logged."""
+        child = self.children.get(model)
+        return as_record(name, child.state.value if child is not None else State.STOPPED.value, plan)
+
+    def explain(self, wanted: bool) -> None:
+        """Whether each decision is logged, at debug; it costs each request as much as all of the scheduler."""
+        self._scheduler.on_decision = self._log_decision if wanted else None
+
     def queued(self) -> tuple[Queued, ...]:
         """The waiting requests, in the order of the queue."""
         return self._scheduler.queued()
@@ -180,9 +200,19 @@ class Router:
             self._idle_since.pop(model, None)
         self.tell(StateChanged(now=self.clock.seconds(), model=model, state=state))
 
-    def _leave(self, ticket: int) -> None:
+    def place(self, ticket: int) -> int:
+        """Where a request stands in the queue now: 1 is the first, 0 is not in it."""
+        return self._scheduler.place(ticket)
+
+    def leave(self, ticket: int) -> None:
+        """The client of a request is gone. No effect when that has had its answer."""
         if self._waiting.pop(ticket, None) is not None:
             self.tell(Left(now=self.clock.seconds(), ticket=ticket))
+
+    def _log_decision(self, ticket: int, model: str, plan: Plan) -> None:
+        waiter = self._waiting.get(ticket)
+        record = self.record(waiter.name if waiter is not None else model, model, plan)
+        self._log.debug("request {ticket}: {record}", ticket=ticket, record=json.dumps(record, ensure_ascii=False))
 
     # -- events in, effects out -----------------------------------------------------
 
@@ -252,10 +282,6 @@ class Router:
                     self.children[model].stop(effect.why)
         elif isinstance(effect, Idle):
             self._watch_idle(effect.model, effect.since)
-        elif isinstance(effect, Moved):
-            moved = self._waiting.get(effect.ticket)
-            if moved is not None and moved.on_move is not None:
-                moved.on_move(effect.position)
 
     def _refused(self, refuse: Refuse) -> Refused:
         texts = {

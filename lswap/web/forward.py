@@ -234,8 +234,9 @@ class Road:
             self._send(child.upstream)
 
     def _acquire(self) -> None:
-        told = self._loading.moved if self._loading is not None else None
-        waiting = self._forwarder.router.acquire(self._exchange.model, self._exchange.requested, told)
+        waiting = self._forwarder.router.acquire(self._exchange.model, self._exchange.requested)
+        if self._loading is not None:
+            self._loading.place = waiting.place
         self._waiting = waiting
         waiting.addCallbacks(self._granted, self._refused)
         waiting.addErrback(self._broke)

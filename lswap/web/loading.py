@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
@@ -84,7 +84,8 @@ class LoadingStream:
         self._request = request
         self._model = model
         self._began = clock.seconds()
-        self._position = 0
+        #: Asked for the place in the queue; 0 is none.
+        self.place: Callable[[], int] = int
         self._told = 0
         self._paused = False
         self._ticks = 0
@@ -112,10 +113,6 @@ class LoadingStream:
         request.registerProducer(self, True)
         self._say(f"{_RULE}\n", f"llama-swap loading model: {self._model}\n")
         self._tick = self._clock.callLater(TICK, self._sign_of_life)
-
-    def moved(self, position: int) -> None:
-        """The request stands at another place of the queue; the newest is shown at the next tick."""
-        self._position = position
 
     def finish(self) -> None:
         """The wait is over, whichever way: the closing words, and nothing more."""
@@ -150,9 +147,10 @@ class LoadingStream:
         self._ticks += 1
         if self._paused:
             return
-        if self._position and self._position != self._told:
-            self._told = self._position
-            self._say("\n", f"Queue position: #{self._position}", " ")
+        place = self.place()
+        if place and place != self._told:
+            self._told = place
+            self._say("\n", f"Queue position: #{place}", " ")
         elif self._ticks >= self._next_remark:
             self._say("\n", next(self._remarks), " ")
         else:

@@ -6,7 +6,6 @@ Source: what lswap adds, sections 5 and 6. `lswap.core.plan` makes the answers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from klein import Klein
 from twisted.internet.interfaces import IReactorTime
@@ -41,19 +40,7 @@ class PlanRoutes:
         model = self._config().resolve(name)
         if model is None:
             raise Fault(404, "model not found")
-        plan = self._router.plan(model)
-        child = self._router.children.get(model)
-        answer: dict[str, Any] = {
-            "model": name,
-            "state": child.state.value if child is not None else "stopped",
-            "would": plan.would,
-            "unload": [{"model": victim, "why": why} for victim, why in plan.unload],
-            "waitsFor": [{"model": busy, "inflight": count} for busy, count in plan.waits_for],
-            "ahead": plan.ahead,
-        }
-        if plan.refusal is not None:
-            answer["refusal"] = plan.refusal.value
-        return json_answer(request, answer)
+        return json_answer(request, self._router.record(name, model, self._router.plan(model)))
 
     def queue(self, request: Request) -> bytes:
         """The waiting requests, in the order of the queue."""

@@ -1,4 +1,7 @@
-"""A scheduler and the hand that feeds it, for tests: one short call for each event, the effects as the answer."""
+"""A scheduler and the hand that feeds it, for tests: one short call for each event, the effects as the answer.
+
+Behind the effects stands what changed in the queue (`Moved`), so that a test sees who waits now.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,14 @@ from lswap.core.events import Arrived, Event, Expired, Left, Served, ShutDown, S
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules, Scheduler
 
-__all__ = ["Desk", "Fixed", "Others"]
+__all__ = ["Desk", "Fixed", "Moved", "Others"]
+
+
+class Moved(Effect, frozen=True):
+    """A request stands at this place of the queue now, and did not before; 1 is the first. No effect of a scheduler."""
+
+    ticket: int
+    position: int
 
 
 class Fixed:
@@ -46,6 +56,7 @@ class Desk:
         rules = {name: ModelRules(limits.get(name, 0), priorities.get(name, 0)) for name in models.split()}
         self.scheduler = Scheduler(rules, policy, queue_limit)
         self.now = 0.0
+        self._places: dict[int, int] = {}
 
     def ask(self, ticket: int, model: str) -> list[Effect]:
         """A request comes."""
@@ -100,5 +111,10 @@ class Desk:
         """The models of the queue, in its order."""
         return " ".join(row.model for row in self.scheduler.queued())
 
+    def moves(self) -> list[Effect]:
+        """The places that changed since the last call."""
+        before, self._places = self._places, {row.ticket: row.position for row in self.scheduler.queued()}
+        return [Moved(ticket, place) for ticket, place in self._places.items() if before.get(ticket) != place]
+
     def _tell(self, event: Event) -> list[Effect]:
-        return self.scheduler.handle(event)
+        return [*self.scheduler.handle(event), *self.moves()]

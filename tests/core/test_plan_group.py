@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lswap.core.effects import Effect, Grant, Moved, Swap
+from lswap.core.effects import Effect, Grant, Swap
 from lswap.core.model import Group
 from lswap.core.plan_group import GroupPolicy
-from tests.core.desk import Desk
+from tests.core.desk import Desk, Moved
 from tests.core.policy_contract import PolicyContract
 
 #: One group of each kind; `ivy` and `jay` are in none.

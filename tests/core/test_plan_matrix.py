@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from lswap.core import matrix_solver
-from lswap.core.effects import Grant, Moved, Swap
+from lswap.core.effects import Grant, Swap
 from lswap.core.matrix import All, Expression, Leaf, Matrix, MatrixSet, OneOf, Reference, ordered, parse, rename
 from lswap.core.matrix_solver import MatrixSolver, Solution
 from lswap.core.plan_matrix import MatrixPolicy
-from tests.core.desk import Desk
+from tests.core.desk import Desk, Moved
 from tests.core.policy_contract import PolicyContract
 
 

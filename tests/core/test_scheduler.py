@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lswap.core.effects import Grant, Moved, Refusal, Refuse, Swap
+from lswap.core.effects import Grant, Refusal, Refuse, Swap
 from lswap.core.events import Event, State
 from lswap.core.scheduler import EventError
-from tests.core.desk import Desk, Fixed, Others
+from tests.core.desk import Desk, Fixed, Moved, Others
 
 
 class GrantTests(SynchronousTestCase):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lswap.core.effects import GiveUp, Grant, Idle, Moved, Refusal, Refuse, Stop, Swap
+from lswap.core.effects import GiveUp, Grant, Idle, Refusal, Refuse, Stop, Swap
 from lswap.core.scheduler import Plan
-from tests.core.desk import Desk, Fixed, Others
+from tests.core.desk import Desk, Fixed, Moved, Others
 
 
 class LeaveTests(SynchronousTestCase):

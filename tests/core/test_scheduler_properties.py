@@ -56,7 +56,7 @@ class Anything(RuleBasedStateMachine):
     def begin(self, limits: dict[str, int], priorities: dict[str, int], queue_limit: int) -> None:
         """A configuration."""
         rules = {name: ModelRules(limits.get(name, 0), priorities.get(name, 0)) for name in _NAMES}
-        self.known, self.queue_limit = rules, queue_limit
+        self.queue_limit = queue_limit
         self.wanted = dict.fromkeys(_NAMES, 0)
         self.world = World(rules, self.policy, queue_limit, self.allowed)
 
@@ -144,18 +144,24 @@ class Anything(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         limits=st.dictionaries(_models, st.integers(1, 4), max_size=2),
+        priorities=st.dictionaries(_models, st.integers(-2, 2), max_size=3),
         gone=st.sets(_models, max_size=2),
         changed=st.dictionaries(_models, st.integers(0, 2), max_size=3),
     )
-    def reload(self, data: st.DataObject, limits: dict[str, int], gone: set[str], changed: dict[str, int]) -> None:
-        """Other limits; some models are changed (perhaps back), some are gone with their requests."""
+    def reload(
+        self,
+        data: st.DataObject,
+        limits: dict[str, int],
+        priorities: dict[str, int],
+        gone: set[str],
+        changed: dict[str, int],
+    ) -> None:
+        """Other limits and priorities; some models are changed (perhaps back), some are gone with their requests."""
         world = self.world
         waiting = [ticket for ticket in world.stage("waiting") if ticket.model in gone or data.draw(st.booleans())]
         leaving = waiting if data.draw(st.booleans()) else []
         queued = {row.ticket for row in world.scheduler.queued() if row.model in gone}
-        rules = {
-            name: ModelRules(limits.get(name, 0), self.known[name].priority) for name in _NAMES if name not in gone
-        }
+        rules = {name: ModelRules(limits.get(name, 0), priorities.get(name, 0)) for name in _NAMES if name not in gone}
         self.wanted = {**self.wanted, **changed}
         world.reload(rules, self.policy, self.queue_limit, self.wanted, leaving)
         assert all(world.tickets[number].stage in ("refused", "left") for number in queued)
@@ -203,6 +209,7 @@ class Anything(RuleBasedStateMachine):
         plan = scheduler.plan(model)
         ticket = self.world.ask(model)
         queued = {row.ticket for row in scheduler.queued()}
+        assert self.world.decisions[ticket.number][0] == plan
         if plan.would == "serve":
             assert ticket.stage == "granted"
         elif plan.would == "refuse":

@@ -9,10 +9,10 @@ from collections.abc import Collection
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lswap.core.effects import Effect, GiveUp, Grant, Idle, Moved, Refusal, Refuse, Stop, Swap
+from lswap.core.effects import Effect, GiveUp, Grant, Idle, Refusal, Refuse, Stop, Swap
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules
-from tests.core.desk import Desk, Fixed, Others
+from tests.core.desk import Desk, Fixed, Moved, Others
 
 
 def reload(

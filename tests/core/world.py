@@ -13,8 +13,9 @@ from contextlib import contextmanager
 
 import attrs
 
-from lswap.core.effects import Effect, GiveUp, Grant, Idle, Moved, Refuse, Stop, Swap
+from lswap.core.effects import Effect, GiveUp, Grant, Idle, Refuse, Stop, Swap
 from lswap.core.events import Arrived, Event, Expired, Left, Served, ShutDown, State, StateChanged, SwapEnded, Unload
+from lswap.core.plan import Plan
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules, Scheduler
 
@@ -82,8 +83,9 @@ class World:
         self.armed: set[str] = set()
         #: When they became ready or their last request ended.
         self.free_since: dict[str, float] = {}
-        #: The last place in the queue that a ticket was told.
-        self.places: dict[int, int] = {}
+        #: The decisions that were told of each ticket.
+        self.decisions: dict[int, list[Plan]] = {}
+        self.scheduler.on_decision = self._decided
         self.closing = False
         self.now = 0.0
         self._events: deque[Event] = deque()
@@ -197,6 +199,12 @@ class World:
         """The tickets at this stage."""
         return [ticket for ticket in self.tickets.values() if ticket.stage == stage]
 
+    def _decided(self, number: int, model: str, plan: Plan) -> None:
+        assert self.tickets[number].model == model
+        told = self.decisions.setdefault(number, [])
+        assert not told or (told[-1].would == "wait" and plan.would in ("serve", "start")), "decided again"
+        told.append(plan)
+
     # -- the router ------------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
@@ -249,15 +257,11 @@ class World:
                 assert effect.why != "reload" or self.outdated(name), "stops what did not change"
                 assert effect.why != "reload" or not self._granted_for(name), "a reload cuts requests"
                 self._stop(self.processes[name], lambda: None)
-        elif isinstance(effect, Idle):
+        else:
+            assert isinstance(effect, Idle)
             assert not self._live(effect.model), "a model in use is idle"
             assert effect.since == self.free_since[effect.model]
             self.armed.add(effect.model)
-        else:
-            assert isinstance(effect, Moved)
-            assert self.tickets[effect.ticket].stage in ("waiting", "left")
-            assert self.places.get(effect.ticket) != effect.position, "told twice"
-            self.places[effect.ticket] = effect.position
 
     def _granted(self, effect: Grant) -> None:
         ticket = self.tickets[effect.ticket]
@@ -286,6 +290,8 @@ class World:
         assert swap.swap not in self.tasks
         assert swap.model not in swap.evict or self.outdated(swap.model)
         task = self.tasks[swap.swap] = Task(swap)
+        begun = [plan for number, (*_, plan) in self.decisions.items() if self.tickets[number].model == swap.model]
+        assert any(plan.would == "start" and [name for name, _ in plan.unload] == list(swap.evict) for plan in begun)
         left = len(swap.evict)
         if not left:
             self._bring_up(task)
@@ -323,7 +329,6 @@ class World:
     def _move(self, ticket: Ticket, before: str, after: str) -> None:
         assert ticket.stage == before, f"{ticket} cannot become {after}"
         ticket.stage = after
-        self.places.pop(ticket.number, None)
 
     # -- the owners of processes -----------------------------------------------------------------------------------
 
@@ -387,7 +392,10 @@ class World:
     def _check_queue(self) -> None:
         """Who is in the queue has a reason to be, and knows its place."""
         rows = self.scheduler.queued()
-        assert {row.ticket: row.position for row in rows} == {row.ticket: self.places[row.ticket] for row in rows}
+        assert [row.position for row in rows] == list(range(1, len(rows) + 1))
+        places = {row.ticket: row.position for row in rows}
+        for number in self.tickets:
+            assert self.scheduler.place(number) == places.get(number, 0)
         targets = {task.swap.model for task in self.tasks.values() if not task.forgotten}
         for row in rows:
             assert row.waits_for, f"{row} could go on"

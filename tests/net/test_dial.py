@@ -139,7 +139,7 @@ class DialerTests(SynchronousTestCase):
         """A limit can be changed: an attempt under way keeps its own, and comes about all the same."""
         net, dialer = self.dial("http://localhost", 30.0)
         attempt = self.connect(dialer)
-        dialer.set_timeout(5.0)
+        dialer.set_timeout(5.0, 30.0)
         net.refuse()
         self.assertEqual([each[3] for each in net.tcpClients], [30.0, 30.0])
         net.accept()
@@ -154,6 +154,21 @@ class DialerTests(SynchronousTestCase):
         options = net.accept().handle.options
         self.assertIn((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), options)
         self.assertIn((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), options)
+
+    def test_keepalive(self) -> None:
+        """The pace of the probes is as configured, also after a change; 0 leaves it to the system."""
+        for origin in ("http://10.0.0.1", "http://localhost"):
+            net = NamedNet()
+            dialer = Dialer(net, Origin(origin), 30.0, keepalive=7.0)
+            for wanted in (7, 9, None):
+                if wanted != 7:
+                    dialer.set_timeout(30.0, float(wanted or 0))
+                self.connect(dialer)
+                options = net.accept().handle.options
+                paces = {option: value for level, option, value in options if level == socket.IPPROTO_TCP}
+                self.assertEqual(paces.get(socket.TCP_KEEPIDLE), wanted)
+                self.assertEqual(paces.get(socket.TCP_KEEPINTVL), wanted)
+                self.assertIn((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), options)
 
     def test_localhost(self) -> None:
         """A server may listen on one of the two addresses only; the one that answered is tried first from then on."""

@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
+from lswap.core.events import State
 from lswap.net.tunnel import FLUSH_LIMIT, HURRY, LINGER, Tunnel
 from tests.memory import MemoryLswap, MemorySocket, StandIn
 
@@ -361,6 +362,16 @@ class ModelTests(TunnelCase):
         other.chat("b")
         self.lswap.turn(1)
         self.assertEqual(self.lswap.running(), {"b": "ready"})
+
+    def test_ignored_while_it_ends(self) -> None:
+        """A model that is about to go is not asked any more: what it would send is cut off anyway."""
+        self.lswap.ready("i")
+        self.lswap.models["i"].group.obeys = False
+        self.lswap.router.unload(("i",))
+        self.lswap.turn()
+        self.assertEqual(self.lswap.child("i").state, State.STOPPING)
+        self.client.send("GET", "/upstream/i/props", headers=UPGRADE)
+        self.assertEqual(self.client.read().status, 409)
 
     def test_ignored_but_no_websocket(self) -> None:
         """Any other request to such a model is an ordinary one."""

@@ -115,10 +115,12 @@ class KeptTests(FleetCase):
         """TTL, limits and timeouts are in force without a restart."""
         self.start(A)
         self.load("a")
-        self.take_over(model("a", "ttl: 5, concurrencyLimit: 1, timeouts: {connect: 7, responseHeader: 9}"))
+        self.take_over(
+            model("a", "ttl: 5, concurrencyLimit: 1, timeouts: {connect: 7, keepalive: 8, responseHeader: 9}")
+        )
         child = self.lswap.child("a")
         assert child.upstream is not None
-        self.assertEqual(child.upstream.header_timeout, 9)
+        self.assertEqual((child.upstream.header_timeout, child.upstream._dialer._keepalive), (9, 8))
         held = self.lease("a")
         refused = self.failureResultOf(self.ask("a"), Refused).value
         assert isinstance(refused, Refused)

@@ -68,8 +68,9 @@ class WayTests(PeersCase):
         self.assertIsNone(peers.get("q"))
 
     def test_timeouts(self) -> None:
-        """Those of the peer count: to connect, and for the head of the answer."""
-        peers = self.peers(config_with(p=peer(connect=3, response_header=7)))
+        """Those of the peer count: to connect, between probes, and for the head of the answer."""
+        peers = self.peers(config_with(p=peer(connect=3, response_header=7, keepalive=5)))
+        self.assertEqual(self.upstream(peers)._dialer._keepalive, 5)
         late = self.ask(peers)
         self.reactor.turn(6.9)
         self.assertIsNone(late.error)

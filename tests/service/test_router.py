@@ -5,8 +5,6 @@ Everything is real but the processes and the sockets (`tests.memory`).
 
 from __future__ import annotations
 
-import random
-
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -527,68 +525,3 @@ class FaultTests(RouterCase):
         self.successResultOf(asked).release()
         self.assertTrue(self.flushLoggedErrors(RuntimeError))
         self.assert_clean()
-
-
-class StormTests(RouterCase):
-    """Everything at random; each seed is one story, told again by its number."""
-
-    def test_nothing_is_lost_or_left(self) -> None:
-        """Whatever happens in whatever order: each request is answered once, and in the end nothing is held."""
-        for seed in range(24):
-            self.start(MODELS if seed % 2 else TOGETHER)
-            self.storm(random.Random(seed))
-            self.assertEqual(self.lswap.leftovers(), [], seed)
-
-    def storm(self, dice: random.Random) -> None:
-        """Some hundred things happen."""
-        asked: list[Deferred[Lease]] = []
-        answers: list[object] = []
-        leases: list[Lease] = []
-
-        def granted(lease: Lease) -> None:
-            answers.append(lease)
-            leases.append(lease)
-
-        def ask() -> None:
-            waiting = self.router.acquire(dice.choice("abc"))
-            waiting.addCallbacks(granted, answers.append)
-            asked.append(waiting)
-
-        def release() -> None:
-            if leases:
-                leases.pop(dice.randrange(len(leases))).release()
-
-        def leave() -> None:
-            if asked:
-                dice.choice(asked).cancel()
-
-        def die() -> None:
-            running = self.lswap.processes.running
-            if running:
-                dice.choice(running).end(dice.randrange(3))
-
-        def health() -> None:
-            dice.choice(list(self.models.values())).health = dice.choice((200, 200, 503, None))
-
-        def obey() -> None:
-            for group in self.lswap.processes.running:
-                group.obeys = dice.random() < 0.7
-
-        def unload() -> None:
-            self.router.unload(tuple(dice.sample("abc", dice.randrange(1, 4))))
-
-        deeds = [ask] * 6 + [release] * 5 + [leave] * 2 + [die, health, obey, unload]
-        for _ in range(150):
-            dice.choice(deeds)()
-            if dice.random() < 0.6:
-                self.lswap.turn(dice.choice((0, 0, 0.05, 1, 30)))
-        for model in self.models.values():
-            model.health = 200
-        for _ in range(60):
-            for group in self.lswap.processes.running:
-                if group.stops:
-                    group.end(None, 9)
-            while leases:
-                leases.pop().release()
-            self.lswap.turn(5)
-        self.assertEqual(len(answers), len(asked))

@@ -67,6 +67,12 @@ class RowTests(ActivityCase):
         self.assertEqual(row["metadata"]["fifo_priority"], "0")
         self.assertNotIn("error_msg", row)
 
+    def test_priority(self) -> None:
+        """It is noted as text, and is 0 where the configuration says nothing."""
+        self.lswap = MemoryLswap("routing: {scheduler: {settings: {fifo: {priority: {a: 7}}}}}\n" + CONFIG)
+        self.client = self.lswap.client()
+        self.assertEqual(self.answered(USAGE)["metadata"]["fifo_priority"], "7")
+
     def test_packed_answer(self) -> None:
         """It is read all the same; one that is broken is told."""
         packed = [*JSON, ("Content-Encoding", "gzip")]
