@@ -39,6 +39,7 @@ from lswap.net.watch import Watcher, fingerprint
 from lswap.options import Settings
 from lswap.service.captures import Captures
 from lswap.service.children import Tools
+from lswap.service.counters import Counters
 from lswap.service.events import Bus
 from lswap.service.exchange import InFlight
 from lswap.service.fleet import Fleet
@@ -134,6 +135,7 @@ class LswapService(Service):
         self.monitor = Monitor(reactor, self._in_thread, self._anything_runs, loaded.config.performance)
         self.fleet.watchers.append(lambda *_: self.monitor.wake())
         self._streams = LiveStreams(reactor)
+        self.counters = Counters()
         self.captures = Captures(loaded.config.capture_buffer << 20)
         self.store = Store(
             reactor, loaded.config.store_path, loaded.config.metrics_max_in_memory, threaded=own_logs is None
@@ -146,7 +148,7 @@ class LswapService(Service):
         app = new_app()
         forwarder = Forwarder(self.reactor, self.router, self.inflight)
         self._tunnels = forwarder.tunnels
-        forwarder.recorder = Recorder(self.reactor, self.store, self.captures, self.bus, self._priority_of)
+        forwarder.recorder = Recorder(self.reactor, self.store, self.captures, self.bus, self.counters, self._current)
         listing = Listing(self._current, lambda: self.router.children, self.profiles)
         events = EventStreams(
             self.reactor,
@@ -175,7 +177,7 @@ class LswapService(Service):
         add_listing(app, listing)
         add_profiles(app, self._current, self.profiles)
         add_activity(app, self.store, self.captures)
-        add_performance(app, self.monitor, self._in_thread)
+        add_performance(app, self.monitor, self.counters, self._in_thread)
         PlanRoutes(self.reactor, self._current, self.router).add_to(app)
         upstream = UpstreamRoutes(self.reactor, self._current, forwarder, self.profiles, self.peers)
         ComfyRoutes(self.reactor, self._current, forwarder).add_to(app)
@@ -193,9 +195,6 @@ class LswapService(Service):
     def _anything_runs(self) -> bool:
         idle = (State.STOPPED, State.SHUTDOWN)
         return any(child.state not in idle for child in self.fleet.children.values())
-
-    def _priority_of(self, model: str) -> int:
-        return self.config.priorities.get(model, 0)
 
     # -- reload ----------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
 """Figures of this machine: `/metrics` for Prometheus, `/api/performance` for the page, `/api/hardware`.
 
-`prometheus_client` is imported when somebody first asks. Source: HTTP reference, sections 10.4, 10.6 and 10.7.
+`lswap.web.exposition` makes the text for Prometheus. Source: HTTP reference, sections 10.4, 10.6 and 10.7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from klein import Klein
@@ -15,83 +15,16 @@ from twisted.python.failure import Failure
 
 from lswap.net.hardware import detect
 from lswap.net.sensors import Sample
+from lswap.service.counters import Counters
 from lswap.service.monitor import Monitor
 from lswap.web.activity import query_values, rfc3339
 from lswap.web.answers import Fault, json_answer, prepare
+from lswap.web.exposition import exposition
 
-__all__ = ["add_performance", "exposition"]
+__all__ = ["add_performance"]
 
 _log = Logger()
 _KIND = "text/plain; version=0.0.4; charset=utf-8"
-_MIB = 1 << 20
-_SYSTEM = {
-    "memory_total_bytes": ("mem_total_mb", "Memory of the machine."),
-    "memory_used_bytes": ("mem_used_mb", "Memory in use."),
-    "memory_free_bytes": ("mem_free_mb", "Memory that nothing uses."),
-    "swap_total_bytes": ("swap_total_mb", "Swap space."),
-    "swap_used_bytes": ("swap_used_mb", "Swap space in use."),
-}
-_GPU = {
-    "temperature_celsius": ("temp_c", 1, "Temperature of the GPU."),
-    "vram_temperature_celsius": ("vram_temp_c", 1, "Temperature of the GPU's memory."),
-    "util_percent": ("gpu_util_pct", 1, "Load of the GPU."),
-    "memory_util_percent": ("mem_util_pct", 1, "Share of the GPU's memory that is in use."),
-    "memory_used_bytes": ("mem_used_mb", _MIB, "Memory of the GPU in use."),
-    "memory_total_bytes": ("mem_total_mb", _MIB, "Memory of the GPU."),
-    "fan_speed_percent": ("fan_speed_pct", 1, "Speed of the GPU's fan."),
-    "power_draw_watts": ("power_draw_w", 1, "Power that the GPU draws."),
-}
-
-
-class _Collector:
-    """One sample as Prometheus knows it; figures that are not known have no series."""
-
-    def __init__(self, system: Sample, gpus: list[Sample]) -> None:
-        self._system = system
-        self._gpus = gpus
-
-    def collect(self) -> Iterator[Any]:
-        """For `generate_latest`."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - when first asked
-
-        system = self._system
-        cores = GaugeMetricFamily("llamaswap_cpu_util_percent", "Load of each core.", labels=["core"])
-        for at, load in enumerate(system["cpu_util_per_core"]):
-            cores.add_metric([str(at)], load)
-        yield cores
-        for name, (key, text) in _SYSTEM.items():
-            yield GaugeMetricFamily(f"llamaswap_{name}", text, value=system[key] * _MIB)
-        loads = GaugeMetricFamily("llamaswap_load_average", "Load of the system.", labels=["interval"])
-        for minutes in (1, 5, 15):
-            loads.add_metric([f"{minutes}m"], system[f"load_avg_{minutes}"])
-        yield loads
-        if system["net_io"]:
-            labels = ["interface", "direction"]
-            network = CounterMetricFamily("llamaswap_network_bytes", "Bytes over each interface.", labels=labels)
-            for found in system["net_io"]:
-                network.add_metric([found["name"], "recv"], found["bytes_recv"])
-                network.add_metric([found["name"], "sent"], found["bytes_sent"])
-            yield network
-        for name, (key, scale, text) in _GPU.items():
-            known = [gpu for gpu in self._gpus if key in gpu]
-            if not known:
-                continue
-            family = GaugeMetricFamily(f"llamaswap_gpu_{name}", text)
-            for gpu in known:
-                shown = {"id": str(gpu["id"]), "name": gpu["name"], "uuid": gpu["uuid"]}
-                if not gpu["uuid"]:
-                    del shown["uuid"]
-                family.add_sample(family.name, shown, gpu[key] * scale)
-            yield family
-
-
-def exposition(system: Sample, gpus: list[Sample]) -> bytes:
-    """The text of one sample."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - when first asked
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(system, gpus))
-    return generate_latest(registry)
 
 
 def _later(samples: list[Sample], query: list[tuple[str, str]]) -> list[Sample] | None:
@@ -110,7 +43,7 @@ def _later(samples: list[Sample], query: list[tuple[str, str]]) -> list[Sample] 
     return kept
 
 
-def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Deferred[Any]]) -> None:
+def add_performance(app: Klein, monitor: Monitor, counters: Counters, in_thread: Callable[..., Deferred[Any]]) -> None:
     """Put the routes into the tree."""
     hardware: list[Deferred[Any]] = []
 
@@ -119,9 +52,8 @@ def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Defer
             return prepare(request, 503, "text/plain; charset=utf-8", b"# performance monitor not available\n")
 
         def answer(_: None) -> bytes:
-            text = b""
-            if monitor.system:
-                text = exposition(monitor.system[-1], monitor.gpus[-1] if monitor.gpus else [])
+            system = monitor.system[-1] if monitor.system else None
+            text = exposition(system, monitor.gpus[-1] if monitor.gpus else [], counters)
             return prepare(request, 200, _KIND, text)
 
         return monitor.look().addCallback(answer)
