@@ -10,6 +10,7 @@ import gc
 import os
 import resource
 from collections.abc import Callable
+from functools import partial
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
@@ -29,6 +30,7 @@ from lswap.core.model import Config
 from lswap.errors import LswapError
 from lswap.net import signals
 from lswap.net.agent import UpstreamAgent
+from lswap.net.apart import run_apart
 from lswap.net.config_files import load_files
 from lswap.net.dial import Origin
 from lswap.net.guard import Guard
@@ -132,7 +134,9 @@ class LswapService(Service):
         self.names = Names(self._current, self.profiles, Selectors(self._current, self.fleet.state_of))
         self.reloader = Reloader(reactor, self._load, self._take_over)
         self._watcher = Watcher(reactor, self._look, self._sources_changed) if settings.watch_config else None
-        self.monitor = Monitor(reactor, self._in_thread, self._anything_runs, loaded.config.performance)
+        # Drivers may hang; threads of the pool would then hold up the end.
+        self._apart = partial(run_apart, reactor) if own_logs is None else self._in_thread
+        self.monitor = Monitor(reactor, self._apart, self._anything_runs, loaded.config.performance)
         self.fleet.watchers.append(lambda *_: self.monitor.wake())
         self._streams = LiveStreams(reactor)
         self.counters = Counters()
@@ -177,7 +181,7 @@ class LswapService(Service):
         add_listing(app, listing)
         add_profiles(app, self._current, self.profiles)
         add_activity(app, self.store, self.captures)
-        add_performance(app, self.monitor, self.counters, self._in_thread)
+        add_performance(app, self.monitor, self.counters, self._apart)
         PlanRoutes(self.reactor, self._current, self.router).add_to(app)
         upstream = UpstreamRoutes(self.reactor, self._current, forwarder, self.profiles, self.peers)
         ComfyRoutes(self.reactor, self._current, forwarder).add_to(app)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from lswap.core.model_parts import Performance
@@ -150,6 +151,25 @@ class PerformanceTests(MetricsCase):
             self.lswap.turn(5)
         self.assertLess(len(taken), 45)
         self.assertIn("after", self.get("/api/performance?after=x")["error"]["message"])
+
+    def test_sample_that_never_comes(self) -> None:
+        """The first one to look waits a moment, others not at all; nobody asks a driver that hangs twice."""
+        asked: list[Deferred[Any]] = []
+
+        def never(*_: Any) -> Deferred[Any]:
+            asked.append(Deferred())
+            return asked[-1]
+
+        self.lswap.service.monitor._in_thread = never
+        self.watch()
+        self.client.send("GET", "/metrics", headers=KEY)
+        self.lswap.turn(1)
+        self.assertEqual(self.client.take(), b"")
+        self.lswap.turn(1)
+        self.assertEqual(self.client.read().status, 200)
+        self.lswap.turn(60)
+        self.assertEqual(self.client.ask("GET", "/metrics", headers=KEY).status, 200)
+        self.assertEqual(len(asked), 1)
 
     def test_switched_off(self) -> None:
         """503."""
