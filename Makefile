@@ -118,6 +118,7 @@ conformance: $(VENV)/.test
 bench: $(VENV)/.test
 	$(bin)/python bench/bench.py --server "lswap=$(server)"
 	$(bin)/python bench/swap.py --server "lswap=$(server)"
+	$(bin)/python bench/observe.py
 
 format: $(VENV)/.test
 	$(bin)/ruff format
