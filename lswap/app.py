@@ -38,7 +38,7 @@ from lswap.net.listen import CannotListen, endpoint_for, open_port
 from lswap.net.process import DRAIN, UNKILLABLE, Processes
 from lswap.net.upstream import Upstream
 from lswap.net.watch import Watcher, fingerprint
-from lswap.options import Settings
+from lswap.options import Settings, build_facts
 from lswap.service.captures import Captures
 from lswap.service.children import Tools
 from lswap.service.counters import Counters
@@ -174,6 +174,7 @@ class LswapService(Service):
             streams=self._streams,
             events=events,
             reload=self.reloader.reload,
+            about=build_facts(),
         )
         models = ModelRoutes(self.reactor, self._current, forwarder, self.names, self.peers)
         models.add_to(app)
