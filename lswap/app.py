@@ -182,7 +182,7 @@ class LswapService(Service):
         add_listing(app, listing)
         add_profiles(app, self._current, self.profiles)
         add_activity(app, self.store, self.captures)
-        add_performance(app, self.monitor, self.counters, self._apart)
+        add_performance(app, self.reactor, self.monitor, self.counters, self._apart)
         PlanRoutes(self.reactor, self._current, self.router).add_to(app)
         upstream = UpstreamRoutes(self.reactor, self._current, forwarder, self.profiles, self.peers)
         ComfyRoutes(self.reactor, self._current, forwarder).add_to(app)

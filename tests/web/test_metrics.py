@@ -8,8 +8,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from lswap.app import LswapService
 from lswap.core.model_parts import Performance
 from lswap.service.counters import FAMILIES, Counters
+from lswap.web import performance
 from lswap.web.exposition import exposition
 from tests.memory import MemoryLswap
 
@@ -170,6 +172,46 @@ class PerformanceTests(MetricsCase):
         self.lswap.turn(60)
         self.assertEqual(self.client.ask("GET", "/metrics", headers=KEY).status, 200)
         self.assertEqual(len(asked), 1)
+
+    def test_many_samples(self) -> None:
+        """An hour of a large machine is one JSON text like any other, and made in a thread."""
+        gpus = [{"timestamp": SYSTEM["timestamp"], "id": at, "name": "<X>", "uuid": ""} for at in range(8)]
+        self.watch(lambda first: (SYSTEM, gpus))
+        threads: list[str] = []
+        pool = self.lswap.reactor.getThreadPool()
+        inner = type(pool).callInThreadWithCallback
+
+        def counted(pool: Any, told: Any, function: Any, *args: Any, **more: Any) -> None:
+            threads.append(function.__name__)
+            inner(pool, told, function, *args, **more)
+
+        self.patch(type(pool), "callInThreadWithCallback", counted)
+        for _ in range(13):
+            found = self.get("/api/performance")
+            self.lswap.turn(5)
+        self.assertEqual((len(found["sys_stats"]), len(found["gpu_stats"])), (13, 104))
+        self.assertEqual(found["gpu_stats"][-1], {"vram_temp_c": 0, **gpus[-1]})
+        self.assertEqual(threads.count("_encoded"), 2)  # of 108 and 117 samples
+        found = self.get("/api/performance?after=2026-01-01T00:00:00Z")
+        self.assertEqual((found["sys_stats"], found["gpu_stats"]), ([], []))
+
+    def test_hardware_that_cannot_be_told(self) -> None:
+        """An error, at once or after a while; never an answer that does not come."""
+        self.patch(performance, "detect", lambda: 1 / 0)
+        self.assertEqual(self.lswap.get("/api/hardware", KEY).status, 503)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.patch(performance, "detect", lambda: {"cpu": 1})
+        self.assertEqual(self.get("/api/hardware"), {"cpu": 1})
+        self.patch(performance, "detect", lambda: {"cpu": 2})
+        self.assertEqual(self.get("/api/hardware"), {"cpu": 1})
+        self.patch(LswapService, "_in_thread", lambda *_: Deferred())
+        lswap = MemoryLswap(CONFIG)
+        client = lswap.client()
+        client.send("GET", "/api/hardware", headers=KEY)
+        lswap.turn(9)
+        self.assertEqual(client.take(), b"")
+        lswap.turn(2)
+        self.assertEqual(client.read().status, 503)
 
     def test_switched_off(self) -> None:
         """503."""
