@@ -21,9 +21,9 @@ DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_
     stress
 
 # Single tests of these subjects that wait for something else. Only shrinks.
-# Hooks, `keep` and the label of a key in the metrics come later.
+# Hooks and `keep` come later.
 LATER := test_hooks_tell_reload_as_the_reason test_a_new_hook_runs_for_the_running_process \
-    test_a_kept_model_in_the_way_means_refuse test_metrics_carry_the_name
+    test_a_kept_model_in_the_way_means_refuse
 # These stop their last server themselves, and the rig then takes its end (with 0) for a crash: it cannot be passed.
 RIG := test_a_command_of_nothing_is_an_error_of_the_request_or_of_the_file \
     test_a_configuration_behind_a_symlink_or_with_any_name_is_read test_a_macro_within_text_becomes_text \
@@ -120,6 +120,7 @@ bench: $(VENV)/.test
 	$(bin)/python bench/bench.py --server "lswap=$(server)"
 	$(bin)/python bench/swap.py --server "lswap=$(server)"
 	$(bin)/python bench/scheduler.py
+	$(bin)/python bench/observe.py
 
 format: $(VENV)/.test
 	$(bin)/ruff format

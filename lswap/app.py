@@ -10,6 +10,7 @@ import gc
 import os
 import resource
 from collections.abc import Callable
+from functools import partial
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
@@ -30,6 +31,7 @@ from lswap.core.model import Config
 from lswap.errors import LswapError
 from lswap.net import signals
 from lswap.net.agent import UpstreamAgent
+from lswap.net.apart import run_apart
 from lswap.net.config_files import load_files
 from lswap.net.dial import Origin
 from lswap.net.guard import Guard
@@ -37,9 +39,10 @@ from lswap.net.listen import CannotListen, endpoint_for, open_port
 from lswap.net.process import DRAIN, UNKILLABLE, Processes
 from lswap.net.upstream import Upstream
 from lswap.net.watch import Watcher, fingerprint
-from lswap.options import Settings
+from lswap.options import Settings, build_facts
 from lswap.service.captures import Captures
 from lswap.service.children import Tools
+from lswap.service.counters import Counters
 from lswap.service.events import Bus
 from lswap.service.exchange import InFlight
 from lswap.service.fleet import Fleet
@@ -132,9 +135,12 @@ class LswapService(Service):
         self.names = Names(self._current, self.profiles, Selectors(self._current, self.fleet.state_of))
         self.reloader = Reloader(reactor, self._load, self._take_over)
         self._watcher = Watcher(reactor, self._look, self._sources_changed) if settings.watch_config else None
-        self.monitor = Monitor(reactor, self._in_thread, self._anything_runs, loaded.config.performance)
+        # Drivers may hang; threads of the pool would then hold up the end.
+        self._apart = partial(run_apart, reactor) if own_logs is None else self._in_thread
+        self.monitor = Monitor(reactor, self._apart, self._anything_runs, loaded.config.performance)
         self.fleet.watchers.append(lambda *_: self.monitor.wake())
         self._streams = LiveStreams(reactor)
+        self.counters = Counters()
         self.captures = Captures(loaded.config.capture_buffer << 20)
         self.store = Store(
             reactor, loaded.config.store_path, loaded.config.metrics_max_in_memory, threaded=own_logs is None
@@ -147,7 +153,7 @@ class LswapService(Service):
         app = new_app()
         forwarder = Forwarder(self.reactor, self.router, self.inflight)
         self._tunnels = forwarder.tunnels
-        forwarder.recorder = Recorder(self.reactor, self.store, self.captures, self.bus, self._priority_of)
+        forwarder.recorder = Recorder(self.reactor, self.store, self.captures, self.bus, self.counters, self._current)
         listing = Listing(self._current, lambda: self.router.children, self.profiles)
         events = EventStreams(
             self.reactor,
@@ -169,6 +175,7 @@ class LswapService(Service):
             streams=self._streams,
             events=events,
             reload=self.reloader.reload,
+            about=build_facts(),
         )
         models = ModelRoutes(self.reactor, self._current, forwarder, self.names, self.peers)
         models.add_to(app)
@@ -176,7 +183,7 @@ class LswapService(Service):
         add_listing(app, listing)
         add_profiles(app, self._current, self.profiles)
         add_activity(app, self.store, self.captures)
-        add_performance(app, self.monitor, self._in_thread)
+        add_performance(app, self.reactor, self.monitor, self.counters, self._apart)
         PlanRoutes(self.reactor, self._current, self.router).add_to(app)
         upstream = UpstreamRoutes(self.reactor, self._current, forwarder, self.profiles, self.peers)
         ComfyRoutes(self.reactor, self._current, forwarder).add_to(app)
@@ -194,9 +201,6 @@ class LswapService(Service):
     def _anything_runs(self) -> bool:
         idle = (State.STOPPED, State.SHUTDOWN)
         return any(child.state not in idle for child in self.fleet.children.values())
-
-    def _priority_of(self, model: str) -> int:
-        return self.config.priorities.get(model, 0)
 
     # -- reload ----------------------------------------------------------------------
 

@@ -150,12 +150,18 @@ def usage(command: str, flags: Sequence[Flag] = FLAGS, more: str = "") -> str:
     return "\n".join(lines) + "\n" + more
 
 
-def version_line() -> str:
-    """What `-version` prints: the version, and where the package was built from, if that is known."""
+def build_facts() -> dict[str, str]:
+    """The version, and the commit and time that the package was built from, `unknown` where nobody knows."""
     from lswap import __version__
 
     try:
         from lswap._build import BUILT, COMMIT
     except ImportError:
         COMMIT = BUILT = "unknown"
-    return f"version: {__version__} ({COMMIT}), built at {BUILT}"
+    return {"build_date": BUILT, "commit": COMMIT, "version": __version__}
+
+
+def version_line() -> str:
+    """What `-version` prints."""
+    facts = build_facts()
+    return f"version: {facts['version']} ({facts['commit']}), built at {facts['build_date']}"

@@ -9,6 +9,7 @@ Works in steps, as `lswap.core.json_text` does; `lswap.core.filters` says what i
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -277,6 +278,7 @@ def _index(name: str) -> int | None:
     return int(name) if name.isascii() and name.isdigit() and len(name) <= _INDEX_DIGITS else None
 
 
+@functools.lru_cache(maxsize=1024)
 def _key(name: str) -> bytes:
     return encoded(name) + b":"
 

@@ -21,14 +21,19 @@ Text = bytes | mmap.mmap
 
 OPENING, CLOSING = b"{[", b"}]"
 _QUOTE, _COMMA, _COLON = b'",:'
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_SPACES = b" \t\r\n"
+# Groups are repeated within an atomic group, never possessively: Python before 3.11.5 does not step back from the last,
+# failed round of a possessive repetition (python/cpython#106052).
+_REST = rb'[^"\\]*+(?>(?:\\.[^"\\]*+)*)"'
+_STRING = re.compile(rb'"' + _REST, re.DOTALL)
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _SCALAR = re.compile(rb'[^"\[\]{},]*+')
-_PLAIN = rb'[^"\\\[\]{}]++|"[^"\\]{0,256}+"'
-#: A small container, and one with such in it: nothing is escaped in them.
-_SMALL = rb"[\[{](?:" + _PLAIN + rb"){0,64}+[\]}]"
-_NESTED = rb"[\[{](?:" + _PLAIN + rb"|" + _SMALL + rb"){0,64}+[\]}]"
-_FLAT = re.compile(_NESTED)
+#: Containers that one pattern passes over lie in each other up to this depth.
+_DEEP = 7
+_NESTED = rb"(?!)"
+for _ in range(_DEEP):
+    _NESTED = rb'[\[{](?>(?:[^"\\\[\]{}]++|"' + _REST + rb"|" + _NESTED + rb")*)[\]}]"
+_FLAT = re.compile(_NESTED, re.DOTALL)
 _KEY = re.compile(rb'"([^"\\]{0,512}+)"[ \t\r\n]{0,64}+:[ \t\r\n]{0,64}+')
 #: Bytes that are looked at in one step where a value is long.
 _BLOCK = 32768
@@ -57,9 +62,9 @@ def _others(names: frozenset[str]) -> re.Pattern[bytes]:
     """A run of members with other names and small values, each with its comma."""
     either = b"|".join(re.escape(name.encode("utf-8", "replace")) for name in sorted(names)) or b"(?!)"
     space = rb"[ \t\r\n]{0,64}+"
-    value = rb'(?:"[^"\\]{0,1024}+"|[^"\[\]{},:]{1,256}+|' + _NESTED + rb")"
+    value = rb'(?:"' + _REST + rb'|[^"\[\]{},:]{1,256}+|' + _NESTED + rb")"
     member = space + rb'"(?!(?:' + either + rb')")[^"\\]{0,512}+"' + space + b":" + space + value + space + b","
-    return re.compile(b"(?:" + member + b")*+")
+    return re.compile(b"(?>(?:" + member + b")*)", re.DOTALL)
 
 
 class Item:
@@ -117,11 +122,12 @@ def read_container(
                 comma = found.last_comma = pos - 1
                 found.others = True
                 continue
-        space = _SPACE.match(text, pos, pos + _STRIDE)
-        pos = space.end() if space is not None else pos
-        char = text[pos] if pos < size else -1
-        if char in (32, 9, 13, 10) or char < 0:
-            continue
+        char = text[pos]
+        if char in _SPACES:
+            pos = yield from _space_end(text, pos)
+            if pos >= size:
+                break
+            char = text[pos]
         if char == _COMMA:
             comma = found.last_comma = pos
             pos += 1
@@ -136,8 +142,7 @@ def read_container(
         name: str | None = ""
         if not found.is_list:
             name, pos = yield from _member(text, pos, wanted)
-        end = yield from _value_end(text, pos, size)
-        end = min(end, size)
+        end = min((yield from _value_end(text, pos, size)), size)
         if end == begin:  # a character that means nothing here
             end += 1
         if name is None:
@@ -212,7 +217,7 @@ def _scalar_end(text: Text, pos: int) -> _Ends:
     """Behind the last byte of a number, of a word, or of what stands in their place."""
     end = pos
     while (scalar := _SCALAR.match(text, pos, pos + _BLOCK)) is not None:
-        held = scalar[0].rstrip(b" \t\r\n")
+        held = scalar[0].rstrip(_SPACES)
         if held:
             end = pos + len(held)
         pos = scalar.end()

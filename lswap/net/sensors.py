@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import shutil
 import socket
 import subprocess
 from typing import Any
+
+from lswap.net.launcher import Launcher
 
 __all__ = ["Sample", "gpus", "lact_devices", "nvidia", "system"]
 
@@ -92,7 +95,13 @@ def nvidia(fields: list[str]) -> list[dict[str, str]]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    words = [program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    # It hangs when its driver does, and must not outlive us then.
+    words = [
+        *Launcher.of_this_system().dies_with_us,
+        program,
+        f"--query-gpu={','.join(fields)}",
+        "--format=csv,noheader,nounits",
+    ]
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SMI_TIMEOUT, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -123,9 +132,11 @@ def _from_nvidia() -> list[Sample]:
                 sample[key] = known[field]
             else:
                 try:
-                    sample[key] = _short(float(known[field]))
+                    figure = float(known[field])
                 except ValueError:
                     continue
+                if math.isfinite(figure):
+                    sample[key] = _short(figure)
         samples.append(sample)
     return samples
 
@@ -160,7 +171,7 @@ def _asked(lines: Any, question: dict[str, Any]) -> Any:
     lines.write(json.dumps(question).encode() + b"\n")
     lines.flush()
     answer = json.loads(lines.readline(_LACT_LIMIT))
-    if answer.get("status") != "ok":
+    if _dig(answer, "status") != "ok":
         raise ValueError("the daemon refuses")
     return answer["data"]
 
@@ -193,4 +204,5 @@ def _dig(value: Any, *path: str) -> Any:
 
 
 def _first(*values: Any) -> float | None:
-    return next((value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)), None)
+    """The first one that is a figure."""
+    return next((value for value in values if type(value) in (int, float) and math.isfinite(value)), None)

@@ -89,7 +89,7 @@ class Monitor:
         """Somebody wants to see the samples; fires when the newest one is fresh, or after a short while."""
         self._looked = self._clock.seconds()
         self.wake()
-        if not self._reading:
+        if not self._reading or self._clock.seconds() - self._taken >= _PATIENCE:
             return succeed(None)
         waiter: Deferred[None] = Deferred()
         self._waiting.append(waiter)

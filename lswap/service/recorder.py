@@ -14,9 +14,11 @@ from twisted.internet.interfaces import IReactorTime
 
 from lswap.core.framing import CHUNKED, LENGTH, ResponseHead
 from lswap.core.kept import TAIL, Kept, Room
+from lswap.core.model import Config
 from lswap.core.usage import PackingError, Usage, error_message, of_answer, of_ends, shortened, unpacked
 from lswap.net.body import Body
 from lswap.service.captures import Captures, Wanted, pack, wanted
+from lswap.service.counters import Counters
 from lswap.service.database import Row
 from lswap.service.events import Bus
 from lswap.service.exchange import Exchange
@@ -179,22 +181,33 @@ class Meter:
 
 
 class Recorder:
-    """Makes meters, and hands what they found to store, captures and bus."""
+    """Makes meters, and hands what they found to store, counters, captures and bus."""
 
     def __init__(
-        self, clock: IReactorTime, store: Store, captures: Captures, bus: Bus, priority: Callable[[str], int]
+        self,
+        clock: IReactorTime,
+        store: Store,
+        captures: Captures,
+        bus: Bus,
+        counters: Counters,
+        config: Callable[[], Config],
     ) -> None:
-        """@param priority: of a model in the queue."""
+        """@param config: the one in force."""
         self.now = clock.seconds
         self.room = Room(_ROOM)
-        self.priority = priority
         self._store = store
         self._captures = captures
         self._bus = bus
+        self._counters = counters
+        self._config = config
 
     def meter(self, exchange: Exchange, path: str, body: Body | None) -> Meter:
         """For a request that is about to be dispatched; its `end` makes the row."""
         return Meter(self, exchange, path, body)
+
+    def priority(self, model: str) -> int:
+        """Of a model in the queue."""
+        return self._config().priorities.get(model, 0)
 
     def limit(self, wanted: Wanted, *, request: bool = False) -> int:
         """Bytes up to which a body is kept for a capture."""
@@ -209,7 +222,24 @@ class Recorder:
 
     def store(self, meter: Meter) -> None:
         """Give a request that is over to the store, whose thread reads it."""
-        self._store.add(meter.read, self._stored)
+        config = self._config()
+
+        def read() -> tuple[Row, bytes | None]:
+            row, packed = meter.read()
+            # A name that a client made up is no label: each would stay for ever.
+            known = config.resolve(row.model) is not None or config.resolve_peer(row.model) is not None
+            self._count(row, row.model if known else "")
+            return row, packed
+
+        self._store.add(read, self._stored)
+
+    def _count(self, row: Row, model: str) -> None:
+        """For `/metrics`; in the thread of the store."""
+        key = row.metadata.get("key", "")
+        self._counters.add("lswap_requests", (model, key, str(row.status)))
+        for kind, tokens in (("input", row.input), ("output", row.output)):
+            if tokens > 0:
+                self._counters.add("lswap_tokens", (model, key, kind), tokens)
 
     def _stored(self, number: int, packed: bytes | None) -> None:
         if packed is not None:

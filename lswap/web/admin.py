@@ -15,7 +15,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from lswap import __version__
 from lswap.core.access import may_use
 from lswap.core.events import State
 from lswap.core.model import Config
@@ -48,6 +47,8 @@ class Parts(msgspec.Struct, frozen=True):
     events: EventStreams
     #: Reads the configuration anew; fires with what became of it.
     reload: Callable[[], Deferred[Outcome]]
+    #: What this is: version, commit, date.
+    about: dict[str, str]
 
 
 class Admin:
@@ -107,7 +108,7 @@ class Admin:
 
     def version(self, request: Request) -> bytes:
         """What this is."""
-        return json_answer(request, {"build_date": "unknown", "commit": "unknown", "version": __version__})
+        return json_answer(request, self._parts.about)
 
     # -- models ------------------------------------------------------------------------
 

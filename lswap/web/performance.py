@@ -1,116 +1,70 @@
 """Figures of this machine: `/metrics` for Prometheus, `/api/performance` for the page, `/api/hardware`.
 
-`prometheus_client` is imported when somebody first asks. Source: HTTP reference, sections 10.4, 10.6 and 10.7.
+`lswap.web.exposition` makes the text for Prometheus. Source: HTTP reference, sections 10.4, 10.6 and 10.7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import datetime
+from collections.abc import Callable
 from typing import Any
 
 from klein import Klein
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from lswap.net.hardware import detect
 from lswap.net.sensors import Sample
+from lswap.service.counters import Counters
 from lswap.service.monitor import Monitor
 from lswap.web.activity import query_values, rfc3339
-from lswap.web.answers import Fault, json_answer, prepare
+from lswap.web.answers import Fault, go_json, json_answer, prepare
+from lswap.web.exposition import exposition
 
-__all__ = ["add_performance", "exposition"]
+__all__ = ["add_performance"]
 
 _log = Logger()
+#: Samples that are made into JSON in the reactor's thread.
+_FEW = 100
+#: Seconds that a client waits for what the machine is made of.
+_PATIENCE = 10.0
 _KIND = "text/plain; version=0.0.4; charset=utf-8"
-_MIB = 1 << 20
-_SYSTEM = {
-    "memory_total_bytes": ("mem_total_mb", "Memory of the machine."),
-    "memory_used_bytes": ("mem_used_mb", "Memory in use."),
-    "memory_free_bytes": ("mem_free_mb", "Memory that nothing uses."),
-    "swap_total_bytes": ("swap_total_mb", "Swap space."),
-    "swap_used_bytes": ("swap_used_mb", "Swap space in use."),
-}
-_GPU = {
-    "temperature_celsius": ("temp_c", 1, "Temperature of the GPU."),
-    "vram_temperature_celsius": ("vram_temp_c", 1, "Temperature of the GPU's memory."),
-    "util_percent": ("gpu_util_pct", 1, "Load of the GPU."),
-    "memory_util_percent": ("mem_util_pct", 1, "Share of the GPU's memory that is in use."),
-    "memory_used_bytes": ("mem_used_mb", _MIB, "Memory of the GPU in use."),
-    "memory_total_bytes": ("mem_total_mb", _MIB, "Memory of the GPU."),
-    "fan_speed_percent": ("fan_speed_pct", 1, "Speed of the GPU's fan."),
-    "power_draw_watts": ("power_draw_w", 1, "Power that the GPU draws."),
-}
 
 
-class _Collector:
-    """One sample as Prometheus knows it; figures that are not known have no series."""
-
-    def __init__(self, system: Sample, gpus: list[Sample]) -> None:
-        self._system = system
-        self._gpus = gpus
-
-    def collect(self) -> Iterator[Any]:
-        """For `generate_latest`."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - when first asked
-
-        system = self._system
-        cores = GaugeMetricFamily("llamaswap_cpu_util_percent", "Load of each core.", labels=["core"])
-        for at, load in enumerate(system["cpu_util_per_core"]):
-            cores.add_metric([str(at)], load)
-        yield cores
-        for name, (key, text) in _SYSTEM.items():
-            yield GaugeMetricFamily(f"llamaswap_{name}", text, value=system[key] * _MIB)
-        loads = GaugeMetricFamily("llamaswap_load_average", "Load of the system.", labels=["interval"])
-        for minutes in (1, 5, 15):
-            loads.add_metric([f"{minutes}m"], system[f"load_avg_{minutes}"])
-        yield loads
-        if system["net_io"]:
-            labels = ["interface", "direction"]
-            network = CounterMetricFamily("llamaswap_network_bytes", "Bytes over each interface.", labels=labels)
-            for found in system["net_io"]:
-                network.add_metric([found["name"], "recv"], found["bytes_recv"])
-                network.add_metric([found["name"], "sent"], found["bytes_sent"])
-            yield network
-        for name, (key, scale, text) in _GPU.items():
-            known = [gpu for gpu in self._gpus if key in gpu]
-            if not known:
-                continue
-            family = GaugeMetricFamily(f"llamaswap_gpu_{name}", text)
-            for gpu in known:
-                shown = {"id": str(gpu["id"]), "name": gpu["name"], "uuid": gpu["uuid"]}
-                if not gpu["uuid"]:
-                    del shown["uuid"]
-                family.add_sample(family.name, shown, gpu[key] * scale)
-            yield family
-
-
-def exposition(system: Sample, gpus: list[Sample]) -> bytes:
-    """The text of one sample."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - when first asked
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(system, gpus))
-    return generate_latest(registry)
-
-
-def _later(samples: list[Sample], query: list[tuple[str, str]]) -> list[Sample] | None:
-    """The samples that a query asks for; None if there are none, and it did not ask for later ones."""
+def _after(query: list[tuple[str, str]]) -> datetime.datetime | None:
+    """The time after which samples are asked for; None for all of them."""
     after = dict(reversed(query)).get("after")
     if after is None:
-        return samples or None
+        return None
     moment = rfc3339(after)
     if moment is None:
         raise Fault(400, "invalid 'after' timestamp, use RFC3339 format")
-    kept = []
-    for sample in samples:
-        taken = rfc3339(sample["timestamp"])
-        if taken is not None and taken > moment:
-            kept.append(sample)
-    return kept
+    return moment
 
 
-def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Deferred[Any]]) -> None:
+def _is_later(sample: Sample, moment: datetime.datetime | None) -> bool:
+    taken = rfc3339(sample["timestamp"]) if moment is not None else None
+    return moment is None or (taken is not None and taken > moment)
+
+
+def _encoded(gpus: list[Sample] | None, system: list[Sample] | None) -> bytes:
+    """The body. Sample by sample, so that a thread that does this does not keep the interpreter to itself for long."""
+
+    def listed(samples: list[Sample] | None) -> bytes:
+        return b"null" if samples is None else b"[" + b",".join(map(go_json, samples)) + b"]"
+
+    return b'{"enabled":true,"gpu_stats":' + listed(gpus) + b',"sys_stats":' + listed(system) + b"}\n"
+
+
+def add_performance(
+    app: Klein,
+    clock: IReactorTime,
+    monitor: Monitor,
+    counters: Counters,
+    in_thread: Callable[..., Deferred[Any]],
+) -> None:
     """Put the routes into the tree."""
     hardware: list[Deferred[Any]] = []
 
@@ -119,9 +73,8 @@ def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Defer
             return prepare(request, 503, "text/plain; charset=utf-8", b"# performance monitor not available\n")
 
         def answer(_: None) -> bytes:
-            text = b""
-            if monitor.system:
-                text = exposition(monitor.system[-1], monitor.gpus[-1] if monitor.gpus else [])
+            system = monitor.system[-1] if monitor.system else None
+            text = exposition(system, monitor.gpus[-1] if monitor.gpus else [], counters)
             return prepare(request, 200, _KIND, text)
 
         return monitor.look().addCallback(answer)
@@ -129,19 +82,21 @@ def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Defer
     def performance(request: Any) -> bytes | Deferred[bytes]:
         if monitor.disabled:
             return json_answer(request, {"enabled": False}, 503)
-        query = query_values(request)
-        _later([], query)  # what is wrong is told at once
+        moment = _after(query_values(request))
 
-        def answer(_: None) -> bytes:
-            gpus = [{"vram_temp_c": 0, **gpu} for found in monitor.gpus for gpu in found]
-            shown = {
-                "enabled": True,
-                "gpu_stats": _later(gpus, query),
-                "sys_stats": _later(list(monitor.system), query),
-            }
-            return json_answer(request, shown)
+        def answer(_: None) -> bytes | Deferred[bytes]:
+            taken = [found for found in monitor.gpus if _is_later(found[0], moment)]  # all of one have the same time
+            gpus = [{"vram_temp_c": 0, **gpu} for found in taken for gpu in found]
+            system = [sample for sample in monitor.system if _is_later(sample, moment)]
+            given = (gpus or None, system or None) if moment is None else (gpus, system)
+            if len(gpus) + len(system) > _FEW:
+                return in_thread(_encoded, *given).addCallback(shown, request)
+            return shown(_encoded(*given), request)
 
         return monitor.look().addCallback(answer)
+
+    def shown(body: bytes, request: Any) -> bytes:
+        return prepare(request, 200, "application/json", body)
 
     def snapshot(request: Any) -> Deferred[bytes]:
         if not hardware:
@@ -149,11 +104,14 @@ def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Defer
         waiter: Deferred[Any] = Deferred()
 
         def tell(found: Any) -> Any:
+            if found is None:
+                hardware.clear()  # the next one may have more luck
             if not waiter.called:
                 waiter.callback(found)
             return found
 
         hardware[0].addCallback(tell)
+        waiter.addTimeout(_PATIENCE, clock, onTimeoutCancel=lambda *_: None)
         return waiter.addCallback(show, request)
 
     def failed(failure: Failure) -> None:
@@ -161,7 +119,7 @@ def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Defer
 
     def show(found: Any, request: Any) -> bytes:
         if found is None:
-            raise Fault(503, "hardware detection failed")
+            raise Fault(503, "hardware detection failed, or takes too long")
         return json_answer(request, found)
 
     for path, handler in (("/metrics", metrics), ("/api/performance", performance), ("/api/hardware", snapshot)):

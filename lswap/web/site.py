@@ -54,6 +54,10 @@ class Site(_Base):  # type: ignore[misc]
         if self.access_log is not None:
             request.log_once(self.access_log)
 
+    def acceptableProtocols(self) -> list[bytes]:
+        """What TLS offers to clients. Twisted would add HTTP/2 where the package `h2` is, which `Channel` is not."""
+        return [b"http/1.1"]
+
     def startFactory(self) -> None:
         """No access log of Twisted's, and none of its timers."""
 

@@ -261,6 +261,10 @@ class UrlencodedTests(SynchronousTestCase):
                 self.assertIsNone(urlencoded(beyond, *cuts))
         self.assertEqual(urlencoded(b"x=" + b"y" * 99_999 + b"&model=a", *range(0, 99_999, 333)), "a")
 
+    def test_long_form(self) -> None:
+        """No length of a form hides its name."""
+        self.assertEqual(urlencoded(b"x=" + b"y" * (11 << 20) + b"&model=a"), "a")
+
     @given(st.text("xé&=%+ ", max_size=9), st.text("yz&=", max_size=9), st.lists(st.integers(0, 60), max_size=6))
     def test_place(self, before: str, value: str, cuts: list[int]) -> None:
         """The place is that of the value as it is written, in whatever pieces it comes."""

@@ -10,7 +10,7 @@ import time
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.integration.running import LSWAP, TWISTD, Running, free_port
+from tests.integration.running import LSWAP, TWISTD, Running, free_port, until
 
 CONFIG = "models:\n  a:\n    cmd: python -m lswap.demo.echo_server --port ${PORT} --name a\n"
 SERVER = "lswap.demo.echo_server"
@@ -56,6 +56,24 @@ class LswapTests(CommandCase):
             running.process.send_signal(number)
             self.assertEqual(running.wait(5), 0, running.output)
             running.wait_alone(1)
+
+    def test_driver_that_hangs(self) -> None:
+        """A tool of the GPU that never ends holds up neither an answer nor the end, and does not outlive it."""
+        tool = self.folder / "bin" / "nvidia-smi"
+        tool.parent.mkdir()
+        tool.write_text("#!/bin/sh\nexec sleep 1000\n")
+        tool.chmod(0o755)
+        self.patch(os, "environ", {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"})
+        running = self.serve()
+        begun = time.monotonic()
+        self.assertEqual(running.ask("GET", "/metrics")[0], 200)
+        self.assertLess(time.monotonic() - begun, 2.5)
+        until(lambda: running.family("sleep"), 5, "the tool")
+        begun = time.monotonic()
+        running.process.send_signal(signal.SIGTERM)
+        self.assertEqual(running.wait(5), 0, running.output)
+        self.assertLess(time.monotonic() - begun, 1.5)
+        running.wait_alone(1)
 
     def test_stop_before_the_first_request(self) -> None:
         """An idle one ends within a fraction of a second, also with a connection open that never sent anything."""

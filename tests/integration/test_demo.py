@@ -119,6 +119,40 @@ class ServingTests(DemoCase):
         self.assertTrue(text.strip())
         self.assertEqual(self.running(), {"long": "ready"})
 
+    def test_openai_client_elsewhere(self) -> None:
+        """Completions, a tool that is offered, one model's record, and a mistake that the server tells of."""
+        import openai
+
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.lswap.port}/v1", api_key="none", max_retries=0)
+        self.addCleanup(client.close)
+        self.assertTrue(client.completions.create(model="small", prompt="One, two,", max_tokens=8).choices[0].text)
+        tool: Any = {
+            "type": "function",
+            "function": {"name": "now", "parameters": {"type": "object", "properties": {}}},
+        }
+        messages: Any = [{"role": "user", "content": "Say hello."}]
+        offered = client.chat.completions.create(model="small", messages=messages, max_tokens=12, tools=[tool])
+        self.assertIn(offered.choices[0].finish_reason, ("stop", "length", "tool_calls"))
+        self.assertEqual(client.models.retrieve("gpt-4o-mini").object, "model")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            client.chat.completions.create(model="small", messages=[{"role": "user", "content": "word " * 3000}])
+        self.assertIn("context", caught.exception.message)
+
+    def test_anthropic_client(self) -> None:
+        """Anthropic's own client asks, reads a stream, and counts; llama.cpp speaks its API itself."""
+        import anthropic
+
+        client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{self.lswap.port}", api_key="none", max_retries=0)
+        self.addCleanup(client.close)
+        messages: Any = [{"role": "user", "content": "Say hello."}]
+        plain = client.messages.create(model="small", max_tokens=12, messages=messages)
+        self.assertTrue(getattr(plain.content[0], "text", "").strip())
+        self.assertGreater(plain.usage.output_tokens, 0)
+        with client.messages.stream(model="gpt-4o-mini", max_tokens=12, messages=messages) as stream:
+            self.assertTrue("".join(stream.text_stream).strip())
+        self.assertGreater(client.messages.count_tokens(model="long", messages=messages).input_tokens, 0)
+        self.assertEqual(self.running(), {"long": "ready"})
+
     def test_unload(self) -> None:
         """When an unload has been answered, the server's process is gone; the next request starts another."""
         self.chat("small")

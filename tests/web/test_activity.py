@@ -9,10 +9,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lswap.core.model_parts import Performance
 from lswap.service.captures import Captures
 from lswap.web.activity import rfc3339
-from lswap.web.performance import exposition
 from tests.memory import MemoryClient, MemoryLswap
 
 CONFIG = """
@@ -226,50 +224,3 @@ class LiveTests(ActivityCase):
         reader.leave()
         self.lswap.turn()
         self.assertFalse(self.lswap.service.bus.watched)
-
-
-class PerformanceTests(ActivityCase):
-    """Figures of the machine."""
-
-    def test_series(self) -> None:
-        """Known figures in the units of Prometheus; unknown ones have no series."""
-        system = {
-            "cpu_util_per_core": [10.5],
-            **dict.fromkeys(("mem_total_mb", "mem_used_mb", "mem_free_mb", "swap_total_mb", "swap_used_mb"), 8192),
-            **dict.fromkeys(("load_avg_1", "load_avg_5", "load_avg_15"), 1.5),
-            "net_io": [],
-        }
-        text = exposition(system, [{"id": 0, "name": 'a"b', "uuid": "", "temp_c": 65}]).decode()
-        self.assertIn('llamaswap_cpu_util_percent{core="0"} 10.5\n', text)
-        self.assertIn('llamaswap_gpu_temperature_celsius{id="0",name="a\\"b"} 65', text)
-        self.assertNotIn("power_draw", text)
-        self.assertNotIn("network", text)
-
-    def test_only_while_somebody_looks(self) -> None:
-        """One sample a period; none long after the last look."""
-        monitor = self.lswap.service.monitor
-        taken: list[bool] = []
-
-        def read(first: bool) -> Any:
-            taken.append(first)
-            return {"timestamp": "2026-01-01T00:00:00Z"}, []
-
-        monitor._reader = read
-        monitor.configure(Performance())
-        self.assertEqual(taken, [])
-        shown = self.get("/api/performance")
-        self.assertEqual((shown["enabled"], len(shown["sys_stats"]), shown["gpu_stats"]), (True, 1, None))
-        for _ in range(4):
-            self.lswap.turn(5)
-        self.assertEqual(taken, [True, False, False, False, False])
-        self.assertEqual(self.get("/api/performance?after=2026-01-01T00:00:00Z")["sys_stats"], [])
-        for _ in range(200):
-            self.lswap.turn(5)
-        self.assertLess(len(taken), 45)
-        self.assertIn("after", self.get("/api/performance?after=x")["error"]["message"])
-
-    def test_switched_off(self) -> None:
-        """503."""
-        self.assertEqual(self.get("/api/performance"), {"enabled": False})
-        self.client.send("GET", "/metrics")
-        self.assertEqual(self.client.read().status, 503)

@@ -74,6 +74,29 @@ class ReloadTests(SynchronousTestCase):
         self.assertEqual(busy.read().body, b"done")
         self.assertEqual(self.lswap.leftovers(), [])
 
+    def test_who_looks_on_does_not_notice(self) -> None:
+        """Streams of events and logs go on, captures and rows stay, numbers of requests are not given twice."""
+        events, log = self.lswap.client(), self.lswap.client()
+        events.send("GET", "/api/events")
+        log.send("GET", "/logs/stream")
+        self.lswap.ready("a")
+        self.reload(A + B)
+        events.take()
+        log.take()
+        self.lswap.models["a"].says = b"{}"
+        self.lswap.client().chat("a")
+        self.lswap.turn()
+        self.assertIn(rb"\"operation\":\"upsert\"", events.take())
+        self.assertFalse(events.closed)
+        self.lswap.logs.combined.write(b"still there\n")
+        self.assertIn(b"still there", log.take())
+        rows = json.loads(self.lswap.get("/api/metrics/activity").body)["data"]
+        self.assertEqual([(row["id"], row["has_capture"]) for row in rows], [(2, True), (1, True)])
+        waiting = self.lswap.client()
+        self.lswap.models["a"].says = None
+        waiting.chat("a")
+        self.assertEqual([exchange.id for exchange in self.lswap.inflight.listed()], [3])
+
     def test_key_and_a_name_that_moved(self) -> None:
         """A request that waits is not led to a model that its key does not allow."""
         keys = "apiKeys: [{name: k, key: sk-one, models: [a, c]}, {name: admin, key: sk-all}]\n"
