@@ -44,7 +44,10 @@ class Refuse(Effect, frozen=True, gc=False):
 
 
 class Swap(Effect, frozen=True):
-    """Stop `evict` side by side, wait until they are gone, make `model` ready, then report `SwapEnded(swap)`."""
+    """Free the room of `evict` side by side, wait for that, make `model` ready, then report `SwapEnded(swap)`.
+
+    Room is free when a model is gone, or asleep.
+    """
 
     swap: int
     model: str
@@ -61,7 +64,7 @@ class GiveUp(Effect, frozen=True, gc=False):
 
 
 class Stop(Effect, frozen=True):
-    """Stop these models side by side; `why` is `unload`, `ttl` or `reload`."""
+    """Stop these models side by side; `why` is `unload`, `ttl` (put them to sleep if they can) or `reload`."""
 
     models: tuple[str, ...]
     why: str
