@@ -57,10 +57,11 @@ class Swap(Effect, frozen=True):
 class GiveUp(Effect, frozen=True, gc=False):
     """The swap is not wanted any more: do not start its model, or abort the start; `SwapEnded` follows all the same.
 
-    A model that is ready by now stays so.
+    A model that is ready by now stays so. `why` is `swap` (others want its room), `unload`, `reload` or `shutdown`.
     """
 
     swap: int
+    why: str = "swap"
 
 
 class Stop(Effect, frozen=True):
