@@ -18,12 +18,11 @@ DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_
     cli config_commands config_dir config_errors config_macros config_real config_reload config_values http_tls plan_check \
     reload_diff matrix peers preload loading http_loading selectors http_profiles http_upstream websockets http_models \
     http_auth_cors keys observe_activity observe_captures observe_events observe_logs observe_metrics \
-    stress
+    stress hooks sleep
 
 # Single tests of these subjects that wait for something else. Only shrinks.
-# Hooks and `keep` come later.
-LATER := test_hooks_tell_reload_as_the_reason test_a_new_hook_runs_for_the_running_process \
-    test_a_kept_model_in_the_way_means_refuse
+# `keep` comes later.
+LATER := test_a_kept_model_in_the_way_means_refuse
 # These stop their last server themselves, and the rig then takes its end (with 0) for a crash: it cannot be passed.
 RIG := test_a_command_of_nothing_is_an_error_of_the_request_or_of_the_file \
     test_a_configuration_behind_a_symlink_or_with_any_name_is_read test_a_macro_within_text_becomes_text \
@@ -121,6 +120,7 @@ bench: $(VENV)/.test
 	$(bin)/python bench/swap.py --server "lswap=$(server)"
 	$(bin)/python bench/scheduler.py
 	$(bin)/python bench/observe.py
+	$(bin)/python bench/hooks.py --server "lswap=$(server)"
 
 format: $(VENV)/.test
 	$(bin)/ruff format

@@ -22,6 +22,9 @@ from lswap.errors import ConnectFailed
 
 __all__ = ["Dialer", "Origin"]
 
+#: Names of this machine that a server may be asked by.
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
 
 class Origin:
     """Where a model server listens: scheme, host and port of its URL, and the path that goes before each request's."""
@@ -53,6 +56,11 @@ class Origin:
             path, _, query = target.partition(b"?")
             target = path + b"?" + self.query + (b"&" + query if query else b"")
         return target
+
+    def same_server(self, other: Origin) -> bool:
+        """Whether both lead to one server; all names of this machine are one."""
+        same_host = self.host == other.host or {self.host, other.host} <= _LOOPBACK
+        return same_host and (self.scheme, self.port) == (other.scheme, other.port)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -8,7 +8,8 @@ values stays for ever.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -47,3 +48,16 @@ class Counters:
         """All counts of a family, with the values of their labels, in their order."""
         with self._lock:
             return sorted(self._counts[family].items())
+
+    def collect(self) -> Iterator[Any]:
+        """For a registry of Prometheus."""
+        from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 - when first asked
+
+        for name, about in FAMILIES.items():
+            counts = self.of(name)
+            if not counts:
+                continue
+            family = CounterMetricFamily(name, about.text, labels=about.labels)
+            for labels, count in counts:
+                family.add_metric(labels, count)
+            yield family

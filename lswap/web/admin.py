@@ -119,17 +119,20 @@ class Admin:
             if child.state in (State.STOPPED, State.SHUTDOWN):
                 continue
             model = child.model
-            rows.append(
-                {
-                    "model": model_id,
-                    "state": child.state.value,
-                    "cmd": model.cmd,
-                    "proxy": model.proxy,
-                    "ttl": int(model.ttl),
-                    "name": model.name,
-                    "description": model.description,
-                }
-            )
+            row: dict[str, Any] = {
+                "model": model_id,
+                "state": child.state.value,
+                "cmd": model.cmd,
+                "proxy": model.proxy,
+                "ttl": int(model.ttl),
+                "name": model.name,
+                "description": model.description,
+            }
+            doing = child.doing
+            if doing is not None:
+                seconds = round(self._clock.seconds() - doing.since, 3)
+                row["doing"] = {"event": doing.event, "action": doing.action, "seconds": seconds}
+            rows.append(row)
         return json_answer(request, {"running": rows})
 
     def unload_all_plain(self, request: Request) -> Deferred[bytes]:

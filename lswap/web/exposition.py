@@ -1,4 +1,4 @@
-"""What `/metrics` shows: the newest sample of this machine, and lswap's counters, as Prometheus reads them.
+"""What `/metrics` shows: the newest sample of this machine, and the figures of lswap's parts, as Prometheus reads them.
 
 `prometheus_client` is imported when somebody first asks. Source: HTTP reference, section 10.4.
 """
@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from lswap.net.sensors import Sample
-from lswap.service.counters import FAMILIES, Counters
 
-__all__ = ["exposition"]
+__all__ = ["Figures", "MachineFigures", "exposition"]
 
 _MIB = 1 << 20
 _SYSTEM = {
@@ -33,20 +32,25 @@ _GPU = {
 }
 
 
-class _Collector:
-    """One sample as Prometheus knows it, and the counts; figures that are not known have no series."""
-
-    def __init__(self, system: Sample | None, gpus: list[Sample], counters: Counters) -> None:
-        self._system = system
-        self._gpus = gpus
-        self._counters = counters
+class Figures(Protocol):
+    """Figures of a part of lswap."""
 
     def collect(self) -> Iterator[Any]:
-        """For `generate_latest`."""
+        """Metric families, as `prometheus_client` knows them."""
+
+
+class MachineFigures:
+    """One sample of this machine, if there is one yet; figures that are not known have no series."""
+
+    def __init__(self, system: Sample | None, gpus: list[Sample]) -> None:
+        self._system = system
+        self._gpus = gpus
+
+    def collect(self) -> Iterator[Any]:
+        """See `Figures`."""
         if self._system is not None:
             yield from _of_system(self._system)
         yield from _of_gpus(self._gpus)
-        yield from _of_counters(self._counters)
 
 
 def _of_system(system: Sample) -> Iterator[Any]:
@@ -87,23 +91,11 @@ def _of_gpus(gpus: list[Sample]) -> Iterator[Any]:
         yield family
 
 
-def _of_counters(counters: Counters) -> Iterator[Any]:
-    from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 - when first asked
-
-    for name, about in FAMILIES.items():
-        counts = counters.of(name)
-        if not counts:
-            continue
-        family = CounterMetricFamily(name, about.text, labels=about.labels)
-        for labels, count in counts:
-            family.add_metric(labels, count)
-        yield family
-
-
-def exposition(system: Sample | None, gpus: list[Sample], counters: Counters) -> bytes:
-    """The text of one sample, if there is one yet, and of the counts."""
+def exposition(*parts: Figures) -> bytes:
+    """The text of these figures."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - when first asked
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(system, gpus, counters))
+    for part in parts:
+        registry.register(part)
     return generate_latest(registry)

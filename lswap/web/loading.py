@@ -79,10 +79,13 @@ def as_event(status: int, body: bytes) -> bytes:
 class LoadingStream:
     """One client's loading stream, from its head to the hand-over."""
 
-    def __init__(self, clock: IReactorTime, request: Request, model: str) -> None:
+    def __init__(self, clock: IReactorTime, request: Request, model: str, event: Callable[[], str]) -> None:
+        """@param event: the hook, or else, that goes on around the model's process now; empty for none."""
         self._clock = clock
         self._request = request
         self._model = model
+        self._event = event
+        self._told_event = ""
         self._began = clock.seconds()
         #: Asked for the place in the queue; 0 is none.
         self.place: Callable[[], int] = int
@@ -147,8 +150,12 @@ class LoadingStream:
         self._ticks += 1
         if self._paused:
             return
+        event = self._event()
         place = self.place()
-        if place and place != self._told:
+        if event and event != self._told_event:
+            self._told_event = event
+            self._say("\n", f"Now: {event}", " ")
+        elif place and place != self._told:
             self._told = place
             self._say("\n", f"Queue position: #{place}", " ")
         elif self._ticks >= self._next_remark:

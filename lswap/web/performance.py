@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from klein import Klein
@@ -17,11 +17,10 @@ from twisted.python.failure import Failure
 
 from lswap.net.hardware import detect
 from lswap.net.sensors import Sample
-from lswap.service.counters import Counters
 from lswap.service.monitor import Monitor
 from lswap.web.activity import query_values, rfc3339
 from lswap.web.answers import Fault, go_json, json_answer, prepare
-from lswap.web.exposition import exposition
+from lswap.web.exposition import Figures, MachineFigures, exposition
 
 __all__ = ["add_performance"]
 
@@ -62,10 +61,10 @@ def add_performance(
     app: Klein,
     clock: IReactorTime,
     monitor: Monitor,
-    counters: Counters,
     in_thread: Callable[..., Deferred[Any]],
+    others: Sequence[Figures],
 ) -> None:
-    """Put the routes into the tree."""
+    """Put the routes into the tree. `others` are shown in `/metrics` beside the machine's figures."""
     hardware: list[Deferred[Any]] = []
 
     def metrics(request: Any) -> bytes | Deferred[bytes]:
@@ -74,7 +73,7 @@ def add_performance(
 
         def answer(_: None) -> bytes:
             system = monitor.system[-1] if monitor.system else None
-            text = exposition(system, monitor.gpus[-1] if monitor.gpus else [], counters)
+            text = exposition(MachineFigures(system, monitor.gpus[-1] if monitor.gpus else []), *others)
             return prepare(request, 200, _KIND, text)
 
         return monitor.look().addCallback(answer)

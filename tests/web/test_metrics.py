@@ -12,7 +12,7 @@ from lswap.app import LswapService
 from lswap.core.model_parts import Performance
 from lswap.service.counters import FAMILIES, Counters
 from lswap.web import performance
-from lswap.web.exposition import exposition
+from lswap.web.exposition import MachineFigures, exposition
 from tests.memory import MemoryLswap
 
 CONFIG = """
@@ -57,7 +57,7 @@ class ExpositionTests(SynchronousTestCase):
     def test_series(self) -> None:
         """Known figures in the units of Prometheus; unknown ones have no series."""
         gpus = [{"id": 0, "name": 'a"b', "uuid": "", "temp_c": 65}]
-        text = exposition(SYSTEM, gpus, Counters()).decode()
+        text = exposition(MachineFigures(SYSTEM, gpus), Counters()).decode()
         self.assertIn('llamaswap_cpu_util_percent{core="0"} 10.5\n', text)
         self.assertIn('llamaswap_gpu_temperature_celsius{id="0",name="a\\"b"} 65', text)
         self.assertNotIn("power_draw", text)
@@ -70,7 +70,7 @@ class ExpositionTests(SynchronousTestCase):
         for _ in range(2):
             counters.add("lswap_requests", ("a", 'b"\n', "200"))
         counters.add("lswap_tokens", ("a", "", "input"), 12)
-        text = exposition(None, [], counters).decode()
+        text = exposition(MachineFigures(None, []), counters).decode()
         self.assertIn('lswap_requests_total{key="b\\"\\n",model="a",status="200"} 2.0\n', text)
         self.assertIn('lswap_tokens_total{key="",kind="input",model="a"} 12.0\n', text)
         self.assertIn("# TYPE lswap_requests_total counter\n", text)
