@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = [
     "BadAnswer",
     "ConnectFailed",
+    "HostAsleep",
     "LswapError",
     "StartError",
     "UpstreamClosed",
@@ -22,6 +23,17 @@ class LswapError(Exception):
 
 class StartError(LswapError):
     """A model server could not be started, or ended before it was ready. The model's or its configuration's fault."""
+
+
+class HostAsleep(LswapError):
+    """A machine that was woken does not answer, or is not waited for any more. The machine's fault, or the network's.
+
+    `retry_after` is for the client: seconds after which it may be worth trying again.
+    """
+
+    def __init__(self, message: str, retry_after: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class UpstreamError(LswapError):

@@ -71,9 +71,20 @@ class Dialer:
     """Connects to one origin. Remembers which of the two addresses of `localhost` answered."""
 
     def __init__(
-        self, reactor: Any, origin: Origin, timeout: float, through: IStreamClientEndpoint | None = None
+        self,
+        reactor: Any,
+        origin: Origin,
+        timeout: float,
+        through: IStreamClientEndpoint | None = None,
+        unheard_limit: float = 0.0,
     ) -> None:
-        """`timeout` in seconds, for each address; 0 is no limit. `through` takes the place of all addresses."""
+        """`timeout` in seconds, for each address; 0 is no limit. `through` takes the place of all addresses.
+
+        `unheard_limit`: seconds for which bytes that were sent may stay without the word of the other end's system that
+        it has them; 0 leaves it to the system, which waits for a quarter of an hour. For machines that may be switched
+        off; of a server that is slow the system gives its word all the same, until it has no room for more.
+        """
+        self._unheard_limit = unheard_limit
         self._reactor = reactor
         self._origin = origin
         self._timeout = timeout
@@ -106,7 +117,7 @@ class Dialer:
             except Exception as problem:
                 failures.append(problem)
                 continue
-            _set_up(protocol.transport)
+            _set_up(protocol.transport, self._unheard_limit)
             if endpoint in self._endpoints[1:]:  # it may be gone, if the limit was changed meanwhile
                 self._endpoints.remove(endpoint)
                 self._endpoints.insert(0, endpoint)
@@ -162,7 +173,7 @@ class _Encrypted:
         return wrapper.wrappedProtocol
 
 
-def _set_up(transport: Any) -> None:
+def _set_up(transport: Any, unheard_limit: float = 0.0) -> None:
     """Send what is written without waiting for more, and let the system find out when the other end has vanished.
 
     A machine that is switched off says no farewell; an answer from it would be waited for without end.
@@ -174,6 +185,8 @@ def _set_up(transport: Any) -> None:
         for option in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
             if hasattr(socket, option):
                 handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), _KEEPALIVE)
+        if unheard_limit > 0 and hasattr(socket, "TCP_USER_TIMEOUT"):
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unheard_limit * 1000))
     except (AttributeError, OSError):
         pass  # not a socket of the network
 

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from lswap.errors import StartError
 
-__all__ = ["POLL_LIMIT", "pause_after", "until_healthy"]
+__all__ = ["POLL_LIMIT", "pause_after", "status_of", "until_healthy"]
 
 #: Seconds that one poll may take; a server that accepts but does not answer is asked again.
 POLL_LIMIT = 5.0
@@ -51,7 +51,7 @@ async def _poll(clock: IReactorTime, client: HTTPClient, url: str, limit: float)
             raise StartError(f"health check timed out after {limit:g}s: {url} last said: {last}")
         bound = min(POLL_LIMIT, left)
         try:
-            status = await _once(clock, client, url, bound)
+            status = await status_of(clock, client, url, bound)
         except CancelledError:
             raise
         except TookTooLong:
@@ -66,8 +66,22 @@ async def _poll(clock: IReactorTime, client: HTTPClient, url: str, limit: float)
         await deferLater(clock, max(0.0, min(pause_after(waited), limit - waited)), lambda: None)
 
 
-async def _once(clock: IReactorTime, client: HTTPClient, url: str, limit: float) -> int:
-    asked: Deferred[Any] = client.get(url, allow_redirects=False, unbuffered=True)
+async def status_of(
+    clock: IReactorTime,
+    client: HTTPClient,
+    url: str,
+    limit: float,
+    headers: dict[bytes | str, bytes | str] | None = None,
+    method: str = "GET",
+    body: bytes | None = None,
+) -> int:
+    """The status of the answer to one small request, whose body is of no interest; within `limit` seconds.
+
+    @raise twisted.internet.defer.TimeoutError: it took longer. Otherwise whatever treq says.
+    """
+    asked: Deferred[Any] = client.request(
+        method, url, headers=headers, data=body, allow_redirects=False, unbuffered=True
+    )
     asked.addTimeout(limit, clock)
     answer = await asked
     answer.deliverBody(_Rest(clock))
