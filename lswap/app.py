@@ -294,6 +294,7 @@ class LswapService(Service):
         if self._watcher is not None:
             self._watcher.start(self._look())
         self._announce()
+        self.peers.watch()
         self._preloader.start()
         gc.collect()
         gc.freeze()

@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
-__all__ = ["PORT", "Destination", "destination", "hardware_address", "magic_packet", "password"]
+__all__ = [
+    "PORT",
+    "Destination",
+    "destination",
+    "hardware_address",
+    "listed",
+    "magic_packet",
+    "packets_for",
+    "password",
+]
 
+_One = TypeVar("_One")
 #: Where packets go when no port is named: "discard".
 PORT = 9
 _PAIRS = re.compile(r"[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2})*)?", re.IGNORECASE)
@@ -59,6 +71,23 @@ def _digits(text: str) -> bytes:
     if _PAIRS.fullmatch(text) or _FOURS.fullmatch(text) or _BARE.fullmatch(text):
         return bytes.fromhex(re.sub(r"[:.-]", "", text))
     return b""
+
+
+def listed(text: str, read: Callable[[str], _One]) -> tuple[_One, ...]:
+    """What the items of a list with commas mean, by `read`.
+
+    @raise ValueError: what `read` raises.
+    """
+    return tuple(read(item.strip()) for item in text.split(",") if item.strip())
+
+
+def packets_for(addresses: str, secret: str = "") -> tuple[bytes, ...]:
+    """A packet for each address of a list with commas, all with the same password, if there is one.
+
+    @raise ValueError: an address or the password is none.
+    """
+    key = password(secret) if secret else b""
+    return tuple(magic_packet(address, key) for address in listed(addresses, hardware_address))
 
 
 def magic_packet(address: bytes, secret: bytes = b"") -> bytes:

@@ -30,12 +30,14 @@ from lswap.net.health import status_of
 from lswap.net.upstream import Upstream
 from lswap.net.wake import Waker
 
-__all__ = ["CHECK_PATH", "LOOK_LIMIT", "REPEAT", "UNHEARD_LIMIT", "Bedroom", "Sleeper"]
+__all__ = ["CHECK_PATH", "CONNECT_LIMIT", "LOOK_LIMIT", "REPEAT", "UNHEARD_LIMIT", "Bedroom", "Sleeper"]
 
 #: Answers 200 without a key where the machine runs lswap or llama-swap.
 CHECK_PATH = "/wol-health"
 #: Seconds that one look may take.
 LOOK_LIMIT = 2.5
+#: Seconds for a connection to one that is believed to be awake, for those who send it requests.
+CONNECT_LIMIT = 5.0
 #: Seconds for which a request that was sent may stay without the word of the machine's system that it came.
 UNHEARD_LIMIT = 20.0
 #: Seconds after which a machine that is still wanted is woken again.
@@ -121,7 +123,7 @@ class Sleeper:
             self._watching = True
             self._look()
 
-    def stop(self) -> None:
+    def stop(self, why: str = "the proxy is stopping") -> None:
         """Watch no more; whoever waits is told so. May be called twice."""
         self._watching = False
         self._stop_timers()
@@ -133,7 +135,7 @@ class Sleeper:
         self._pool.close()
         self._waker.close()
         for waiter in list(self._waiting):
-            waiter.fail(HostAsleep("the wait for the host was ended: the proxy is stopping"))
+            waiter.fail(HostAsleep(f"the wait for the host was ended: {why}"))
 
     def _stop_timers(self) -> None:
         for timer in (self._next_look, self._repeat):

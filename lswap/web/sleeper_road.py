@@ -62,7 +62,7 @@ class SleeperRoad(Road):
     def _no_answer(self, error: UpstreamError) -> None:
         sleeper = self._sleeper()
         if sleeper is None:
-            super()._no_answer(error)
+            self._unanswered(error)
             return
         unreached = isinstance(error, ConnectFailed) and not error.refused
         if unreached and not self._woken_again:
@@ -75,7 +75,11 @@ class SleeperRoad(Road):
             asleep = HostAsleep(f"the host fell asleep: {error}")
             self._fail_asleep(str(asleep), asleep.retry_after)
         else:
-            super()._no_answer(error)
+            self._unanswered(error)
+
+    def _unanswered(self, error: UpstreamError) -> None:
+        """The machine is awake, and its server has not answered: tell the client."""
+        super()._no_answer(error)
 
     def _fail_asleep(self, message: str, retry_after: int) -> None:
         """Let go, then answer in JSON: it is programs that are kept waiting."""

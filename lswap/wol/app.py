@@ -13,14 +13,11 @@ from lswap.net.process import Processes
 from lswap.net.upstream import Upstream
 from lswap.net.wake import CommandWaker, PacketWaker, Waker
 from lswap.service.logs import Logs, logs
-from lswap.service.sleeper import UNHEARD_LIMIT, Bedroom, Sleeper
+from lswap.service.sleeper import CONNECT_LIMIT, UNHEARD_LIMIT, Bedroom, Sleeper
 from lswap.wol.door import Door
 from lswap.wol.options import KEY_VARIABLE, WolSettings
 
-__all__ = ["CONNECT_LIMIT", "WolService"]
-
-#: Seconds to connect to a host that is believed to be awake.
-CONNECT_LIMIT = 5.0
+__all__ = ["WolService"]
 
 
 class WolService(FrontService):

@@ -5,14 +5,14 @@ Decides only; imports nothing of Twisted. Read `lswap.wol.tap` next. Source: uti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import msgspec
 
 from lswap.core import command
-from lswap.core.magic import Destination, destination, hardware_address, magic_packet, password
+from lswap.core.magic import Destination, destination, listed, packets_for
 from lswap.core.model_parts import Hiding
 from lswap.options import Flag, OptionError, read, usage, whole
 
@@ -23,7 +23,6 @@ KEY_VARIABLE = "LSWAP_WOL_API_KEY"
 LEVELS = ("debug", "info", "warn", "error")
 #: Seconds; nobody waits for longer than a day, and a clock can be asked for no more than some years.
 _LONGEST = 86400
-_One = TypeVar("_One")
 _HOST, _WAKING, _FRONT = "The host", "How it is woken", "The proxy"
 FLAGS = (
     Flag("upstream", "URL", "base URL of the server on the host, such as http://192.168.1.13:8080", group=_HOST),
@@ -97,12 +96,14 @@ def settings_of(words: Sequence[str], environ: Mapping[str, str]) -> WolSettings
         raise OptionError("-mac is required (or -wake-command)", 1)
     timeout = _seconds(given.get("timeout", "60"))
     packets = () if words_to_run else _packets(given)
+    with _naming("broadcast"):
+        destinations = listed(given.get("broadcast", ""), destination)
     return WolSettings(
         upstream=_upstream(given.get("upstream", "")),
         health_path=_path(given.get("health-path", "/wol-health")),
         api_key=_key(given.get("api-key") or environ.get(KEY_VARIABLE, "")),
         packets=packets,
-        destinations=tuple(_each("broadcast", given.get("broadcast", ""), destination)),
+        destinations=destinations,
         wake_command=words_to_run,
         listen=listen,
         timeout=timeout,
@@ -110,27 +111,23 @@ def settings_of(words: Sequence[str], environ: Mapping[str, str]) -> WolSettings
     )
 
 
-def _each(name: str, text: str, read_one: Callable[[str], _One]) -> Iterator[_One]:
-    """The items of a list with commas."""
-    for item in text.split(","):
-        if item.strip():
-            try:
-                yield read_one(item.strip())
-            except ValueError as problem:
-                raise OptionError(f"-{name} {problem}", 1) from None
+@contextmanager
+def _naming(flag: str) -> Iterator[None]:
+    """Say of a bad value which flag has it."""
+    try:
+        yield
+    except ValueError as problem:
+        raise OptionError(f"-{flag} {problem}", 1) from None
 
 
 def _packets(given: Mapping[str, str]) -> tuple[bytes, ...]:
-    addresses = tuple(_each("mac", given["mac"], hardware_address))
-    if not addresses:
+    with _naming("password"):
+        packets_for("", given.get("password", ""))
+    with _naming("mac"):
+        packets = packets_for(given["mac"], given.get("password", ""))
+    if not packets:
         raise OptionError("-mac is required (or -wake-command)", 1)
-    secret = b""
-    if given.get("password"):
-        try:
-            secret = password(given["password"])
-        except ValueError as problem:
-            raise OptionError(f"-password: {problem}", 1) from None
-    return tuple(magic_packet(address, secret) for address in addresses)
+    return packets
 
 
 def _seconds(text: str) -> float:
