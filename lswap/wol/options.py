@@ -83,6 +83,7 @@ def settings_of(words: Sequence[str], environ: Mapping[str, str]) -> WolSettings
         if values.get(asked):
             return asked
     given = {name: value for name, value in values.items() if isinstance(value, str)}
+    timeout = whole("timeout", given.get("timeout", "60"))
     level = given.get("log", "info")
     if level not in LEVELS:
         raise OptionError(f"-log {level}: expected {', '.join(LEVELS[:-1])} or {LEVELS[-1]}", 1)
@@ -94,7 +95,8 @@ def settings_of(words: Sequence[str], environ: Mapping[str, str]) -> WolSettings
         raise OptionError("-wake-command is empty", 1)
     if not given.get("mac") and not words_to_run:
         raise OptionError("-mac is required (or -wake-command)", 1)
-    timeout = _seconds(given.get("timeout", "60"))
+    if timeout < 1:
+        raise OptionError(f"-timeout {timeout}: must be at least 1", 1)
     packets = () if words_to_run else _packets(given)
     with _naming("broadcast"):
         destinations = listed(given.get("broadcast", ""), destination)
@@ -106,7 +108,7 @@ def settings_of(words: Sequence[str], environ: Mapping[str, str]) -> WolSettings
         destinations=destinations,
         wake_command=words_to_run,
         listen=listen,
-        timeout=timeout,
+        timeout=float(min(timeout, _LONGEST)),
         log_level=level,
     )
 
@@ -128,13 +130,6 @@ def _packets(given: Mapping[str, str]) -> tuple[bytes, ...]:
     if not packets:
         raise OptionError("-mac is required (or -wake-command)", 1)
     return packets
-
-
-def _seconds(text: str) -> float:
-    number = whole("timeout", text)
-    if number < 1:
-        raise OptionError(f"-timeout {text}: must be at least 1", 1)
-    return float(min(number, _LONGEST))
 
 
 def _upstream(text: str) -> str:

@@ -155,6 +155,15 @@ class DialerTests(SynchronousTestCase):
         self.assertIn((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), options)
         self.assertIn((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), options)
 
+        self.assertNotIn(socket.TCP_USER_TIMEOUT, [option for _, option, _ in options])
+
+    def test_a_machine_that_may_vanish(self) -> None:
+        """What it does not confirm within the given time ends the connection."""
+        net = Net()
+        dialer = Dialer(net, Origin("http://10.0.0.1"), 30.0, unheard_limit=20.0)
+        self.connect(dialer)
+        self.assertIn((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 20_000), net.accept().handle.options)
+
     def test_localhost(self) -> None:
         """A server may listen on one of the two addresses only; the one that answered is tried first from then on."""
         net, dialer = self.dial("http://localhost:9")
