@@ -79,6 +79,11 @@ class FrontService(Service):
                 self.reactor, self.stop_soon, self._stop_at_once, self.hung_up, self.interrupted
             )
 
+    @property
+    def listens(self) -> bool:
+        """Whether the port is open."""
+        return self._port is not None
+
     def open_port(self) -> None:
         """Open the port.
 

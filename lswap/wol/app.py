@@ -70,6 +70,8 @@ class WolService(FrontService):
 
     def startService(self) -> None:
         """Begin to watch the host."""
+        if not self.listens:  # the runner knows only one step of starting
+            self.privilegedStartService()
         self.logs.configure(self._settings.log_level, "proxy", "rfc3339")
         super().startService()
         if self._guard is not None:
