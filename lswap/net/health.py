@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from treq.client import HTTPClient
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IConsumer, IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
+from twisted.web.iweb import IBodyProducer
+from zope.interface import implementer
 
 from lswap.errors import StartError
 
@@ -80,12 +82,40 @@ async def status_of(
     @raise twisted.internet.defer.TimeoutError: it took longer. Otherwise whatever treq says.
     """
     asked: Deferred[Any] = client.request(
-        method, url, headers=headers, data=body, allow_redirects=False, unbuffered=True
+        method,
+        url,
+        headers=headers,
+        data=None if body is None else _Bytes(body),
+        allow_redirects=False,
+        unbuffered=True,
     )
     asked.addTimeout(limit, clock)
     answer = await asked
     answer.deliverBody(_Rest(clock))
     return int(answer.code)
+
+
+@implementer(IBodyProducer)
+class _Bytes:
+    """The body of a request, at once; treq's own way would take turns of the reactor of the process."""
+
+    def __init__(self, data: bytes) -> None:
+        self.length = len(data)
+        self._data = data
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        """See `IBodyProducer`."""
+        consumer.write(self._data)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """It is over already."""
+
+    def resumeProducing(self) -> None:
+        """It is over already."""
+
+    def stopProducing(self) -> None:
+        """It is over already."""
 
 
 class _Rest(Protocol):

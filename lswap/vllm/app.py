@@ -276,7 +276,7 @@ class VllmService(FrontService):
         else:
             self.state.level = self._settings.sleep_level
             await self.engine.sleep(self._settings.sleep_level)
-            self._log.info("the server sleeps, at level {level}", level=self._settings.sleep_level)
+            self._log.info("the server sleeps, at level {depth}", depth=self._settings.sleep_level)
 
     async def close(self) -> None:
         """Close what is left."""
