@@ -27,8 +27,12 @@ class Journal:
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, unit: str, received: Callable[[bytes], object]) -> None:
+    def __init__(
+        self, reactor: Any, unit: str, received: Callable[[bytes], object], processes: Processes | None = None
+    ) -> None:
+        """@param processes: in place of those of this machine."""
         self._reactor = reactor
+        self._processes = processes
         self._unit = unit
         self._received = received
         self._guard: Guard | None = None
@@ -43,7 +47,8 @@ class Journal:
         self._guard = Guard(self._reactor)
         self._guard.start()
         try:
-            self._group = Processes(self._reactor, self._guard).spawn(words, environment, self)
+            processes = self._processes or Processes(self._reactor, self._guard)
+            self._group = processes.spawn(words, environment, self)
         except StartError as problem:
             self._log.warn("no journal: {problem}", problem=str(problem))
 
