@@ -154,13 +154,15 @@ def usage(command: str, flags: Sequence[Flag] = FLAGS, more: str = "", words: st
     Flags stand below their headings, in the order of the table.
     """
     lines = [f"Usage: {command} {words}"]
+    flags = (*flags, Flag("help", "", "print this text and exit", short="h", group=flags[-1].group))
+    width = max(20, *(len(f"-{flag.name} {flag.value}") for flag in flags))
     group = None
-    for flag in (*flags, Flag("help", "", "print this text and exit", short="h", group=flags[-1].group)):
+    for flag in flags:
         if flag.group != group:
             group = flag.group
             lines += ["", f"{group}:"] if group else [""]
         short = f"-{flag.short}, " if flag.short else "    "
-        lines.append(f"  {short}{f'-{flag.name} {flag.value}'.rstrip():<20}  {flag.help}")
+        lines.append(f"  {short}{f'-{flag.name} {flag.value}'.rstrip():<{width}}  {flag.help}")
     lines += ["", "One dash or two, and -flag VALUE or -flag=VALUE, are the same."]
     return "\n".join(lines) + "\n" + more
 

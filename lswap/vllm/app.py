@@ -240,6 +240,10 @@ class VllmService(FrontService):
         self._sleep = False
         self.stop_soon()
 
+    def hung_up(self) -> None:
+        """SIGHUP: the terminal is closed, and with it goes whoever wanted the server."""
+        self.stop_soon()
+
     def stopping(self) -> None:
         """A start under way is given up."""
         if self._start is not None:

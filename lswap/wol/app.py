@@ -61,6 +61,7 @@ class WolService(FrontService):
         @raise CannotListen: the address is no address, or it is taken.
         """
         super().privilegedStartService()  # type: ignore[no-untyped-call]
+        self.logs.configure(self._settings.log_level, "proxy", "rfc3339")
         self.take_signals()
         try:
             self.open_port()
@@ -72,7 +73,6 @@ class WolService(FrontService):
         """Begin to watch the host."""
         if not self.listens:  # the runner knows only one step of starting
             self.privilegedStartService()
-        self.logs.configure(self._settings.log_level, "proxy", "rfc3339")
         super().startService()
         if self._guard is not None:
             self._guard.start()

@@ -187,6 +187,17 @@ class WakeTests(SleeperCase):
         self.pass_time(0.5)
         self.assertTrue(self.successResultOf(waiting))
 
+    def test_no_look_takes_long(self) -> None:
+        """One that began while the machine did not answer at all hides its awakening for a moment only."""
+        self.host.silent = True
+        self.host.listen()
+        waiting = self.wait()
+        self.pass_time(10)
+        self.assertGreaterEqual(self.sleeper.failures, 3)
+        self.host.silent = False
+        self.pass_time(LOOK_LIMIT + 0.4)
+        self.assertTrue(self.successResultOf(waiting))
+
     def test_woken_again_while_somebody_waits(self) -> None:
         """A packet may be lost."""
         waiting = self.wait()

@@ -322,6 +322,19 @@ class EndTests(VllmCase):
         self.successResultOf(self.end(self.serve(), interrupted=True))
         self.assertEqual(self.vllm.calls, [])
 
+    def test_signals(self) -> None:
+        """A hangup ends it as SIGTERM does; only SIGINT leaves the server awake."""
+        self.vllm.listen()
+        for number, calls in ((signal.SIGHUP, 1), (signal.SIGTERM, 1), (signal.SIGINT, 0)):
+            service = self.serve()
+            self.vllm.calls.clear()
+            self.reactor.stops = 0
+            signal.raise_signal(number)
+            self.reactor.turn()
+            self.assertEqual(self.reactor.stops, 1)
+            self.successResultOf(self.end(service))
+            self.assertEqual([call for call in self.vllm.calls if "/sleep" in call], ["POST /sleep?level=1"] * calls)
+
     def test_asleep_already(self) -> None:
         """`lswap-vllm sleep` came before: not again."""
         self.vllm.listen()

@@ -86,6 +86,25 @@ class HoldTests(WolCase):
         self.assertEqual([request.target for request in self.host.requests], ["/base/v1/models"])
         self.assert_clean()
 
+    def test_websockets(self) -> None:
+        """They wait as others do, and then bytes flow both ways."""
+        client = self.client()
+        client.send("GET", "/ws", headers=[("Connection", "Upgrade"), ("Upgrade", "websocket")])
+        self.awake()
+        self.reactor.turn()
+        request = self.host.request
+        self.assertEqual(request.header("Upgrade"), "websocket")
+        request.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello")
+        head, _, data = client.take().partition(b"\r\n\r\n")
+        self.assertIn(b" 101 ", head)
+        self.assertEqual(data, b"hello")
+        client.raw(b"hi")
+        self.assertEqual(bytes(request._connection.inbox), b"hi")
+        request.close()
+        client.leave()
+        self.pass_time(1)
+        self.assert_clean()
+
     def test_the_end_of_the_proxy(self) -> None:
         """Those who wait are told, rather than cut off."""
         client = self.held()
