@@ -294,8 +294,8 @@ class LswapService(Service):
         if self._watcher is not None:
             self._watcher.start(self._look())
         self._announce()
-        self.peers.watch()
         self._preloader.start()
+        self.peers.watch()
         gc.collect()
         gc.freeze()
 

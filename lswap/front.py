@@ -183,10 +183,13 @@ class FrontService(Service):
     async def close(self) -> None:
         """Give back what is left."""
 
-    async def within(self, wanted: Deferred[Any], seconds: float) -> bool:
-        """Wait for something, so long at most, and not at all in a hurry; whether it came. Its failure is logged."""
+    async def within(self, wanted: Deferred[Any], seconds: float, hurried: bool = True) -> bool:
+        """Wait for something, so long at most; whether it came. A later signal ends the wait, an earlier if `hurried`.
+
+        What is not waited for any more is cancelled. Raises what it fails with.
+        """
         self._patience = wanted
-        wanted.addTimeout(0 if self._hurry else seconds, self.reactor, lambda result, _: result)
+        wanted.addTimeout(0 if self._hurry and hurried else seconds, self.reactor, lambda result, _: result)
         try:
             await wanted
         except CancelledError:

@@ -9,12 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
 from lswap.errors import LswapError
 
-__all__ = ["FLAGS", "Flag", "OptionError", "Settings", "flags_of", "read", "settle", "usage", "version_line", "whole"]
+__all__ = [
+    "FLAGS",
+    "Flag",
+    "OptionError",
+    "Settings",
+    "flags_of",
+    "read",
+    "server_url",
+    "settle",
+    "usage",
+    "version_line",
+    "whole",
+]
 
 #: Words that a boolean flag takes after its equals sign.
 _WORDS = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.fromkeys(
@@ -175,6 +188,23 @@ def whole(name: str, text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text, re.ASCII):
         raise OptionError(f'invalid value "{text}" for flag -{name}: parse error', 2)
     return int(text)
+
+
+def server_url(flag: str, text: str, example: str) -> str:
+    """The value of a flag that is the base URL of a server, as it is.
+
+    @raise OptionError: it is none, or has a user and a password, which nobody would be told.
+    """
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if "@" in text.partition("://")[2].partition("/")[0]:
+        raise OptionError(f"{flag}: expected a URL without user and password, such as {example}", 1)
+    if not good or not text.isascii() or not text.isprintable() or " " in text:
+        raise OptionError(f"{flag} {text}: expected a URL such as {example}", 1)
+    return text
 
 
 def version_line() -> str:

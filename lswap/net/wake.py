@@ -102,7 +102,12 @@ class PacketWaker:
 
     def wake(self) -> None:
         """See `Waker.wake`."""
-        for destination in self._destinations or self._everywhere():
+        try:
+            destinations = self._destinations or self._everywhere()
+        except OSError:
+            self._failed(Failure(), _EVERYBODY)
+            return
+        for destination in destinations:
             resolved = self._reactor.resolve(destination.host)
             resolved.addCallback(self._send, destination)
             resolved.addErrback(self._failed, destination)

@@ -28,7 +28,7 @@ from lswap.net.upstream import Upstream
 from lswap.service.logs import Logs, logs
 from lswap.vllm.daemon import Daemon
 from lswap.vllm.daemon_log import DaemonLog
-from lswap.vllm.engine import Engine, EngineError
+from lswap.vllm.engine import CALL_LIMIT, CHECK_LIMIT, Engine, EngineError
 from lswap.vllm.journal import Journal
 from lswap.vllm.options import VllmSettings
 from lswap.vllm.state import Record, ServerState, folder_for
@@ -187,7 +187,7 @@ class VllmService(FrontService):
         except StartError as problem:
             if self.daemon.exit is None or self.daemon.exit.code == 0:
                 problem = StartError(f"daemon did not become healthy: {problem}")
-            await self._end_daemon(0.0)
+            await self.daemon.end(self.daemon.pid, 0.0)
             raise problem from None
         finally:
             healthy.cancel()
@@ -205,12 +205,13 @@ class VllmService(FrontService):
             if record.alive:
                 raise
             raise StartError(f"the daemon, process {record.pid}, ended during its start") from None
+        except StartError:
+            # One that hangs would be waited for by the next wrapper, too.
+            if record.alive:
+                await self.daemon.end(record.pid, _GRACE)
+            raise
         finally:
             watch.stop()
-
-    async def _end_daemon(self, grace: float) -> None:
-        if self.daemon.pid and not await self.daemon.end(grace):
-            self._log.error("process {pid} cannot be ended", pid=self.daemon.pid)
 
     # -- while it serves -------------------------------------------------------------
 
@@ -255,16 +256,19 @@ class VllmService(FrontService):
         self.exit_code = 1
 
     async def drained(self) -> None:
-        """Put the server to sleep, or end a daemon that is of no use to anybody yet."""
-        if not self._is_ready and self.daemon.pid and self.daemon.exit is None:
-            await self._end_daemon(_GRACE)
+        """Put the server to sleep, or end a daemon that is of no use to anybody: not ready yet, or not any more."""
+        daemon = self.daemon
+        if not self._is_ready and daemon.pid and (daemon.exit is None or daemon.exit.code != 0):
+            await daemon.end(daemon.pid, _GRACE)
         elif self._sleep:
+            sleeping = Deferred.fromCoroutine(self._put_to_sleep())
             try:
-                await self._put_to_sleep()
+                await self.within(sleeping, CALL_LIMIT + _TURN_LIMIT + CHECK_LIMIT, hurried=False)
             except LswapError as problem:
                 self._log.warn("the server was not put to sleep: {problem}", problem=str(problem))
-        self.state.acting.release()
+        # In this order: whoever acts next must be able to say that it uses the server.
         self.state.using.release()
+        self.state.acting.release()
 
     async def _put_to_sleep(self) -> None:
         try:

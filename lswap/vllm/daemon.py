@@ -11,7 +11,6 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -65,17 +64,22 @@ class Daemon:
         self.pid = leader.pid
         self._state.write_record(Record(pid=leader.pid, birth=birth_of(leader.pid) or "", words=tuple(words)))
         leader.listen(self._exited)
-        self._log.info("started the daemon as process {pid}: {words}", pid=leader.pid, words=" ".join(words))
+        # Its arguments may hold a key.
+        self._log.info("started the daemon as process {pid}: {program}", pid=leader.pid, program=words[0])
 
     def _exited(self, exit: Exit) -> None:
         self.exit = exit
         self._log.info("the daemon, process {pid}, has ended: {words}", pid=self.pid, words=exit.words)
         self.on_exit(exit)
 
-    def end(self, grace: float) -> Deferred[bool]:
-        """End it, with all of its group, and forget it; see `end_group`."""
+    async def end(self, pid: int, grace: float) -> None:
+        """End a daemon, with all of its group, and forget it: this one, or one that the record names.
+
+        Bounded in time; one that cannot be ended is told.
+        """
         self._state.forget()
-        return Deferred.fromCoroutine(end_group(self._reactor, self._groups, self.pid, grace))
+        if not await end_group(self._reactor, self._groups, pid, grace):
+            self._log.error("process {pid} cannot be ended", pid=pid)
 
 
 async def end_group(clock: Any, groups: Groups, group: int, grace: float) -> bool:

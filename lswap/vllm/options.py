@@ -7,12 +7,11 @@ Source: utilities reference, sections 2, 2.1, 2.5 and 2.7.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 
 from lswap.core.config.units import go_duration
-from lswap.options import Flag, OptionError, flags_of, usage, whole
+from lswap.options import Flag, OptionError, flags_of, server_url, usage, whole
 
 __all__ = ["COMMANDS", "OVERVIEW", "Command", "VllmSettings", "help_text", "settings_of"]
 
@@ -144,21 +143,12 @@ def _check(command: Command, settings: VllmSettings) -> None:
         raise OptionError("a daemon command is required, after --", 1)
     if not serves and settings.daemon:
         raise OptionError(f'unexpected argument "{settings.daemon[0]}": only flags are taken', 2)
-    try:
-        parts = urlsplit(settings.url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        good = False
-    if not good or not _is_plain(settings.url):
-        raise OptionError(f"--vllm-url {settings.url}: expected a URL such as http://127.0.0.1:8000", 1)
-    if not settings.health_path.startswith("/") or not _is_plain(settings.health_path):
+    server_url("--vllm-url", settings.url, "http://127.0.0.1:8000")
+    path = settings.health_path
+    if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
         raise OptionError(f"--health-path {settings.health_path}: expected a path such as /health", 1)
     if not 0 <= settings.sleep_level <= 2:
         raise OptionError(f"--sleep-level {settings.sleep_level}: expected 1 or 2", 1)
-
-
-def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable() and " " not in text
 
 
 def _time(name: str, text: str) -> float:

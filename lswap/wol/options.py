@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 import msgspec
 
 from lswap.core import command
 from lswap.core.magic import Destination, destination, listed, packets_for
 from lswap.core.model_parts import Hiding
-from lswap.options import Flag, OptionError, read, usage, whole
+from lswap.options import Flag, OptionError, read, server_url, usage, whole
 
 __all__ = ["FLAGS", "KEY_VARIABLE", "LEVELS", "WolSettings", "help_text", "settings_of"]
 
@@ -135,14 +134,7 @@ def _packets(given: Mapping[str, str]) -> tuple[bytes, ...]:
 def _upstream(text: str) -> str:
     if not text:
         raise OptionError("-upstream is required", 1)
-    try:
-        parts = urlsplit(text)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        good = False
-    if not good or not text.isascii() or not text.isprintable() or " " in text:
-        raise OptionError(f"-upstream {text}: expected a URL such as http://192.168.1.13:8080", 1)
-    return text
+    return server_url("-upstream", text, "http://192.168.1.13:8080")
 
 
 def _path(text: str) -> str:

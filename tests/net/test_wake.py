@@ -66,6 +66,21 @@ class PacketTests(WarningsCase):
         waker.wake()
         self.assertEqual([address[0] for _, address in self.udp.sent], ["10.0.0.255", "10.0.0.255", "10.1.0.255"])
 
+    def test_networks_that_cannot_be_listed(self) -> None:
+        """No descriptor may be left: a warning, and the next time it is tried again."""
+        problems: list[OSError] = [OSError(24, "Too many open files")]
+
+        def everywhere() -> list[Destination]:
+            if problems:
+                raise problems.pop()
+            return [HERE]
+
+        waker = PacketWaker(self.udp, [b"x"], everywhere=everywhere)
+        waker.wake()
+        self.assertEqual(len(self.warnings), 1)
+        waker.wake()
+        self.assertEqual(len(self.udp.sent), 1)
+
     def test_a_failure_is_told_once(self) -> None:
         """And again after it has worked in between; the other places get theirs."""
         waker = PacketWaker(self.udp, [b"x"], [HERE, THERE])

@@ -11,6 +11,7 @@ import subprocess
 from twisted.internet.error import CannotListenError
 
 from lswap.net.birth import birth_of
+from lswap.vllm import state
 from lswap.vllm.state import Record, ServerState
 from tests.vllm.vllm_case import PROGRAM, URL, VllmCase
 
@@ -191,6 +192,21 @@ class WarmStartTests(VllmCase):
         self.assertTrue(self.given_up(service))
         self.end(service)
 
+    def test_one_that_hangs(self) -> None:
+        """It is ended when its time is over, so that the next wrapper can start another one."""
+        first = self.serve()
+        hanging = self.daemon
+        first.state.acting.release()  # its wrapper was killed
+        self.patch(state, "birth_of", lambda pid: "then" if hanging.alive else None)
+        self.state().write_record(Record(pid=hanging.number or 0, birth="then"))
+        service = self.serve(wait_timeout=5.0)
+        self.pass_time(6)
+        self.assertTrue(self.given_up(service))
+        self.assertFalse(hanging.alive)
+        self.assertIsNone(service.state.record())
+        self.end(service)
+        self.end(first)
+
     def test_a_record_of_somebody_else(self) -> None:
         """The number of the process was given anew, or the machine was restarted: a daemon is started."""
         for birth in ("boot:1", ""):
@@ -275,15 +291,19 @@ class ServeTests(VllmCase):
         self.end(service)
 
     def test_the_daemon_dies(self) -> None:
-        """Without a request, too."""
+        """Without a request, too. What is left of its group ends with it."""
         service = self.serve()
         self.vllm.listen()
         self.pass_time(0.5)
         self.vllm.shut()
+        self.daemon.children[200_000] = set()
         self.daemon.exit(None, 9)
         self.reactor.turn()
         self.assertTrue(self.given_up(service))
-        self.successResultOf(self.end(service))
+        ended = self.end(service)
+        self.pass_time(0.1)
+        self.successResultOf(ended)
+        self.assertEqual(self.daemon.children, {})
 
     def test_the_start_command_ends_late(self) -> None:
         """A command that has started the server elsewhere may end while that serves."""
@@ -382,6 +402,19 @@ class EndTests(VllmCase):
             self.successResultOf(ended)
             self.assertEqual(service.exit_code, 0)
         self.assertEqual(self.said.count(b"the server was not put to sleep"), 2)
+
+    def test_impatience(self) -> None:
+        """A signal while it is put to sleep ends the wait for that."""
+        self.vllm.listen()
+        self.vllm.statuses["/sleep"] = None
+        service = self.serve()
+        signal.raise_signal(signal.SIGTERM)
+        self.reactor.turn()
+        ended = self.end(service)
+        self.assertNoResult(ended)
+        signal.raise_signal(signal.SIGTERM)
+        self.reactor.turn()
+        self.successResultOf(ended)
 
 
 class SharingTests(VllmCase):

@@ -64,6 +64,7 @@ class SettingsTests(SynchronousTestCase):
             (SERVE, (*NEEDED, "--"), 1, "a daemon command is required"),
             (SERVE, ("--vllm-url", "nonsense", "--listen", ":9", "x"), 1, "--vllm-url nonsense"),
             (SERVE, ("--vllm-url", "http://h:port", "--listen", ":9", "x"), 1, "--vllm-url http://h:port"),
+            (SERVE, ("--vllm-url", "http://u:hush@h", "--listen", ":9", "x"), 1, "without user and password"),
             (SERVE, (*NEEDED, "-health-path", "x", "x"), 1, "--health-path x"),
             (SERVE, (*NEEDED, "-sleep-level", "3", "x"), 1, "--sleep-level 3"),
             (SERVE, (*NEEDED, "--wait-timeout", "soon", "x"), 2, 'invalid value "soon" for flag -wait-timeout'),
@@ -76,6 +77,7 @@ class SettingsTests(SynchronousTestCase):
         ):
             error = self.assertRaises(OptionError, settings_of, command, words)
             self.assertIn(told, str(error))
+            self.assertNotIn("hush", str(error))
             self.assertEqual(error.status, status, words)
 
 

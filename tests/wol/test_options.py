@@ -104,11 +104,13 @@ class SettingsTests(SynchronousTestCase):
             (("-mac", ADDRESS, "-upstream", "ftp://h"), "-upstream ftp://h"),
             (("-mac", ADDRESS, "-upstream", "http://h:port"), "-upstream http://h:port"),
             (("-mac", ADDRESS, "-upstream", "http://h/a b"), "-upstream http://h/a b"),
+            (("-mac", ADDRESS, "-upstream", "http://u:hush@h:port"), "-upstream: expected a URL without user"),
             ((*NEEDED, "-health-path", "health"), "-health-path health"),
             ((*NEEDED, "-api-key", "a\nb"), "-api-key"),
         ):
             error = self.refused(*words)
             self.assertIn(told, str(error))
+            self.assertNotIn("hush", str(error))
             self.assertEqual(error.status, 1, words)
 
     def test_words_that_are_no_flags(self) -> None:
