@@ -130,8 +130,7 @@ class Sleeper:
         for deferred in (self._look_under_way, self._opening):
             if deferred is not None:
                 deferred.cancel()
-        if self._stream is not None:
-            self._stream.end()
+        self._drop_stream()
         self._pool.close()
         self._waker.close()
         for waiter in list(self._waiting):
@@ -246,7 +245,10 @@ class Sleeper:
         """What a look has shown; no problem means that it is awake."""
         self._log.debug("{host}: {found}", host=self._base, found=problem or "awake")
         if problem:
-            if self._vigil.missed(certain) or not self._told:
+            fell_asleep = self._vigil.missed(certain)
+            if fell_asleep:
+                self._drop_stream()  # nobody says farewell on it, and another one is to be had later
+            if fell_asleep or not self._told:
                 self._log.info("{host} is asleep, or does not answer: {problem}", host=self._base, problem=problem)
                 self._told = True
             return
@@ -300,6 +302,11 @@ class Sleeper:
                 host=self._base,
                 problem=problem,
             )
+
+    def _drop_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.end()
 
     def _stream_ended(self, stream: _Events) -> None:
         if stream is not self._stream:

@@ -180,6 +180,7 @@ class VllmService(FrontService):
 
         self.daemon.on_exit = ended
         self.daemon.start(self._settings.daemon, self._environment)
+        self._log_file.rewind()
         healthy = self.engine.until_healthy(self._settings.wait_timeout)
         healthy.addBoth(lambda result: None if waiting.called else waiting.callback(result))
         try:

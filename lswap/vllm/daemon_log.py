@@ -49,6 +49,10 @@ class DaemonLog:
         if self._timer is None:
             self._timer = self._clock.callLater(_PAUSE, self._look)
 
+    def rewind(self) -> None:
+        """The file was emptied for a new daemon: go on at its beginning."""
+        self._at = 0
+
     def stop(self) -> None:
         """Read what is there, and no more. May be called twice."""
         timer, self._timer = self._timer, None

@@ -135,6 +135,20 @@ class WatchTests(SleeperCase):
         self.pass_time(10)
         self.assertFalse(self.sleeper.ready)
 
+    def test_its_stream_is_followed_anew(self) -> None:
+        """After a sleep in which nothing was closed, the end of the next stream is noticed at once again."""
+        self.awake()
+        self.host.sleep()
+        self.pass_time(10)
+        self.host.silent = False
+        self.pass_time(15)
+        self.assertTrue(self.sleeper.ready)
+        self.assertEqual(len(self.host.streams), 2)
+        self.assertTrue(self.host.streams[0].aborted)
+        self.host.shut()
+        self.reactor.turn()
+        self.assertFalse(self.sleeper.ready)
+
     def test_one_late_answer_is_no_sleep(self) -> None:
         """A heartbeat that is missed once does not make a busy server one that sleeps."""
         self.awake()

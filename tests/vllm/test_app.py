@@ -49,6 +49,17 @@ class ColdStartTests(VllmCase):
         self.assertIn(b"loading\nstill loading\n", self.said)
         self.end(service)
 
+    def test_its_first_words_are_shown(self) -> None:
+        """However little an earlier one has said."""
+        path = ServerState(pathlib.Path(self.folder), URL).log
+        path.write_bytes(b"old\n")
+        service = self.serve()
+        self.daemon.write_output(b"much more than the old one has said\n")
+        self.pass_time(0.2)
+        self.assertIn(b"much more than the old one has said\n", self.said)
+        self.assertNotIn(b"old\n", self.said)
+        self.end(service)
+
     def test_ends_during_the_start(self) -> None:
         """Noticed at once, with its last words."""
         service = self.serve()
