@@ -97,6 +97,7 @@ class PacketWaker:
         self._destinations = destinations
         self._everywhere = everywhere
         self._port: Any = None
+        self._closed = False
         #: Where it does not work, which was told.
         self._failing: set[Destination] = set()
 
@@ -113,6 +114,8 @@ class PacketWaker:
             resolved.addErrback(self._failed, destination)
 
     def _send(self, address: str, destination: Destination) -> None:
+        if self._closed:
+            return  # while the name was looked up
         if self._port is None:
             self._port = self._reactor.listenUDP(0, _Sender())
         for packet in self._packets:
@@ -131,6 +134,7 @@ class PacketWaker:
 
     def close(self) -> None:
         """See `Waker.close`."""
+        self._closed = True
         port, self._port = self._port, None
         if port is not None:
             port.stopListening()

@@ -55,6 +55,7 @@ class PacketTests(WarningsCase):
         self.assertEqual((self.udp.opened, self.udp.open), (1, 1))
         waker.close()
         waker.close()
+        waker.wake()
         self.assertEqual(self.udp.open, 0)
 
     def test_everywhere(self) -> None:
