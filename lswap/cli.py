@@ -1,8 +1,8 @@
 """`lswap`: the proxy in the foreground, and small commands beside it.
 
 The first word chooses: `lswap check` and its like, else the flags of `twistd llamaswap` (`lswap.tap`, to be read next).
-The foreground has none of twistd's habits (pid file, daemon, umask), and installs the `lswap` reactor before anything
-imports one; so nothing here may import Twisted at the top.
+The foreground (`lswap.foreground`) installs the `lswap` reactor before anything imports one; so nothing here may import
+Twisted at the top.
 """
 
 from __future__ import annotations
@@ -10,12 +10,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from lswap import options as words_of
-
-if TYPE_CHECKING:
-    from twisted.application.service import IService
 
 __all__ = ["COMMANDS", "check", "main", "plan", "serve"]
 
@@ -39,34 +35,11 @@ def serve(words: Sequence[str]) -> int:
     @raise SystemExit: flags or a configuration that cannot be used, as `lswap.tap` says it.
     """
     from lswap import tap
+    from lswap.foreground import with_reactor
 
     options = tap.Options()
     options.parseOptions(words)
-    service = tap.makeService(options)
-    from twisted.internet import reactor
-
-    return _run(service, reactor)
-
-
-def _run(service: IService, reactor: Any) -> int:
-    """Log to standard output, start the service, and turn the reactor until it stops."""
-    from twisted.logger import globalLogBeginner
-    from twisted.python.reflect import namedAny
-
-    from lswap import tap
-    from lswap.errors import LswapError
-
-    globalLogBeginner.beginLoggingTo([namedAny(tap.OBSERVER_FACTORY)()])
-    try:
-        service.privilegedStartService()
-        service.startService()
-    except LswapError as error:
-        # Standard error proper: `sys.stderr` goes to the log by now.
-        print(f"lswap: {str(error).removeprefix('lswap: ')}", file=sys.__stderr__)
-        return 1
-    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
-    reactor.run()
-    return 0
+    return with_reactor(options.settings.uses_tls, lambda reactor: tap.makeService(options, reactor))
 
 
 def check(words: Sequence[str]) -> int:

@@ -9,6 +9,7 @@ __all__ = [
     "BadAnswer",
     "ConnectFailed",
     "HookError",
+    "HostAsleep",
     "LswapError",
     "StartError",
     "UpstreamClosed",
@@ -27,6 +28,17 @@ class StartError(LswapError):
 
 class HookError(StartError):
     """A start was given up because an action that says so failed. The hook's fault, or the configuration's."""
+
+
+class HostAsleep(LswapError):
+    """A machine that was woken does not answer, or is not waited for any more. The machine's fault, or the network's.
+
+    `retry_after` is for the client: seconds after which it may be worth trying again.
+    """
+
+    def __init__(self, message: str, retry_after: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class UpstreamError(LswapError):

@@ -7,13 +7,27 @@ Source: command line reference, section 1.1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
 from lswap.errors import LswapError
 
-__all__ = ["FLAGS", "Flag", "OptionError", "Settings", "read", "settle", "usage", "version_line"]
+__all__ = [
+    "FLAGS",
+    "Flag",
+    "OptionError",
+    "Settings",
+    "flags_of",
+    "read",
+    "server_url",
+    "settle",
+    "usage",
+    "version_line",
+    "whole",
+]
 
 #: Words that a boolean flag takes after its equals sign.
 _WORDS = dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True) | dict.fromkeys(
@@ -33,12 +47,13 @@ class OptionError(LswapError):
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """One flag. `value` names its value in the help; an empty one makes it boolean."""
+    """One flag. `value` names its value in the help; an empty one makes it boolean. `group` is its heading there."""
 
     name: str
     value: str
     help: str
     short: str = ""
+    group: str = ""
 
 
 FLAGS = (
@@ -72,34 +87,40 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(words: Sequence[str], flags: Sequence[Flag] = FLAGS) -> dict[str, str | bool]:
-    """The flags among `words` with their values; the last of equal flags wins.
+    """The flags among `words` with their values, as `flags_of` finds them; words that are no flags are refused.
 
-    One dash is as good as two; a value follows as the next word or after `=`, for a boolean only after `=`.
-    The first `-h`, `-help` ends the reading, and only `help` is returned then.
+    @raise OptionError: such a word, and what `flags_of` says.
+    """
+    found, rest = flags_of(words, flags)
+    # The reference ignores these and whatever follows, so that flags get lost.
+    surplus = next(iter(rest[1:] if rest[:1] == ["--"] else rest), None)
+    if surplus is not None:
+        raise OptionError(
+            f'unexpected argument "{surplus}": only flags are taken, and true or false follows its flag after "="', 2
+        )
+    return found
 
-    @raise OptionError: a word that is no flag, a flag without its value, or a word for true or false that is neither.
+
+def flags_of(words: Sequence[str], flags: Sequence[Flag]) -> tuple[dict[str, str | bool], list[str]]:
+    """The flags before the first word that is none, with their values, and what follows, from that word or `--` on.
+
+    One dash is as good as two; a value follows as the next word or after `=`, for a boolean only after `=`. The last
+    of equal flags wins. The first `-h`, `-help` ends the reading, and only `help` is returned then.
+
+    @raise OptionError: an unknown flag, one without its value, or a word for true or false that is neither.
     """
     known = {flag.name: flag for flag in flags} | {flag.short: flag for flag in flags if flag.short}
     found: dict[str, str | bool] = {}
     rest = list(words)
-    while rest:
+    while rest and rest[0] != "--" and len(rest[0]) > 1 and rest[0][0] == "-":
         word = rest.pop(0)
-        if word == "--" or len(word) < 2 or word[0] != "-":
-            # The reference ignores these and whatever follows, so that flags get lost.
-            surplus = word if word != "--" else next(iter(rest), None)
-            if surplus is None:
-                break
-            raise OptionError(
-                f'unexpected argument "{surplus}": only flags are taken, and true or false follows its flag after "="',
-                2,
-            )
         name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
         if not name or name.startswith("-"):
             raise OptionError(f"bad flag syntax: {word}", 2)
         flag = known.get(name)
         if flag is None:
             if name in ("h", "help"):
-                return {"help": True}
+                return {"help": True}, []
             raise OptionError(f"flag provided but not defined: -{name}", 2)
         if not flag.value:
             if equals and value not in _WORDS:
@@ -111,7 +132,7 @@ def read(words: Sequence[str], flags: Sequence[Flag] = FLAGS) -> dict[str, str |
             found[flag.name] = rest.pop(0)
         else:
             raise OptionError(f"flag needs an argument: -{name}", 2)
-    return found
+    return found, rest
 
 
 def settle(values: dict[str, str | bool], umask: int | None = None) -> Settings:
@@ -140,14 +161,50 @@ def settle(values: dict[str, str | bool], umask: int | None = None) -> Settings:
     )
 
 
-def usage(command: str, flags: Sequence[Flag] = FLAGS, more: str = "") -> str:
-    """The help text of a command, ending in a newline; `more` follows the flags."""
-    lines = [f"Usage: {command} [flags]", ""]
-    for flag in (*flags, Flag("help", "", "print this text and exit", short="h")):
+def usage(command: str, flags: Sequence[Flag] = FLAGS, more: str = "", words: str = "[flags]") -> str:
+    """The help text of a command, ending in a newline; `words` follow it, and `more` the flags.
+
+    Flags stand below their headings, in the order of the table.
+    """
+    lines = [f"Usage: {command} {words}"]
+    flags = (*flags, Flag("help", "", "print this text and exit", short="h", group=flags[-1].group))
+    width = max(20, *(len(f"-{flag.name} {flag.value}") for flag in flags))
+    group = None
+    for flag in flags:
+        if flag.group != group:
+            group = flag.group
+            lines += ["", f"{group}:"] if group else [""]
         short = f"-{flag.short}, " if flag.short else "    "
-        lines.append(f"  {short}{f'-{flag.name} {flag.value}'.rstrip():<20}  {flag.help}")
+        lines.append(f"  {short}{f'-{flag.name} {flag.value}'.rstrip():<{width}}  {flag.help}")
     lines += ["", "One dash or two, and -flag VALUE or -flag=VALUE, are the same."]
     return "\n".join(lines) + "\n" + more
+
+
+def whole(name: str, text: str) -> int:
+    """The value of a flag that is a whole number.
+
+    @raise OptionError: it is none.
+    """
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text, re.ASCII):
+        raise OptionError(f'invalid value "{text}" for flag -{name}: parse error', 2)
+    return int(text)
+
+
+def server_url(flag: str, text: str, example: str) -> str:
+    """The value of a flag that is the base URL of a server, as it is.
+
+    @raise OptionError: it is none, or has a user and a password, which nobody would be told.
+    """
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if "@" in text.partition("://")[2].partition("/")[0]:
+        raise OptionError(f"{flag}: expected a URL without user and password, such as {example}", 1)
+    if not good or not text.isascii() or not text.isprintable() or " " in text:
+        raise OptionError(f"{flag} {text}: expected a URL such as {example}", 1)
+    return text
 
 
 def build_facts() -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.python import usage
 
 from lswap import options as words_of
+from lswap.foreground import OBSERVER_FACTORY, log_as_we_do
 from lswap.net.lean import without_openssl
 from lswap.net.reactor import install_unless_chosen
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from lswap.core.config import Loaded
 
 __all__ = ["OBSERVER_FACTORY", "Options", "load", "makeService"]
-
-#: Dotted name of what makes the log observer, in the form in which `twistd --logger` takes it.
-OBSERVER_FACTORY = "lswap.service.logs.observer_factory"
 
 
 class Options(usage.Options):
@@ -69,12 +67,7 @@ class Options(usage.Options):
 
     def postOptions(self) -> None:
         """Let twistd log in our form, unless its own options say how it should."""
-        parent = self.parent
-        if parent is None or not (parent.get("nodaemon") or parent.get("debug")):
-            return  # a daemon keeps twistd's log file
-        if parent.get("logger") is None and parent.get("logfile") in (None, "", "-") and not parent.get("syslog"):
-            # The name, not the object: twistd looks it up after us.
-            parent["logger"] = OBSERVER_FACTORY
+        log_as_we_do(self.parent)
 
     def getUsage(self, width: int | None = None) -> str:
         """The help text; the width of the terminal does not matter."""

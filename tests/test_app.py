@@ -37,7 +37,7 @@ class AppCase(SynchronousTestCase):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
         self.handlers = self.current_handlers()
-        self.patch(app, "_raise_file_limit", lambda: None)
+        self.patch(app, "raise_file_limit", lambda: None)
         # The collector is for real processes; here it would cost half a second each time.
         self.patch(app, "gc", mock.Mock())
         self.lswap = MemoryLswap(CONFIG)

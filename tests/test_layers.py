@@ -31,9 +31,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": {"errors", "_build"},
     "testing": {"core", "errors"},
     "app": {"core", "errors", "net", "options", "service", "web"},
-    "tap": {"app", "core", "errors", "net", "options"},
+    "foreground": {"errors", "net"},
+    "tap": {"app", "core", "errors", "foreground", "net", "options"},
+    # What the two tools have in common; neither knows the other, or anything of models.
+    "front": {"core", "errors", "net", "service", "web"},
+    "wol": {"core", "errors", "foreground", "front", "net", "options", "service", "web"},
+    "vllm": {"core", "errors", "foreground", "front", "net", "options", "service", "web"},
     # A command runs the same service as the plugin does, so it takes both from `tap`.
-    "cli": {"cli_plan", "core", "errors", "net", "options", "service", "tap"},
+    "cli": {"cli_plan", "core", "errors", "foreground", "net", "options", "service", "tap"},
     "cli_plan": {"errors", "options"},
     "__main__": {"cli"},
 }
@@ -57,7 +62,7 @@ CLOCKS = {
 REACTOR_INSTALLERS = ("klein", "twisted.web.proxy", "twisted.runner.procmon")
 
 #: The modules that may take the installed reactor, inside a function; all others get it as an argument.
-TAKES_REACTOR = {"cli", "tap"}
+TAKES_REACTOR = {"foreground", "tap", "wol"}
 
 
 class Line(NamedTuple):
@@ -246,7 +251,10 @@ class FreshInterpreterTests(SynchronousTestCase):
             if _part(_module(path)) in ("core", "net", "service", "demo")
         ]
         pure = [name for name in below if _part(name) == "core"]
-        rest = [name for name in below if name not in pure] + ["lswap.options", "lswap.cli", "lswap.tap"]
+        rest = [name for name in below if name not in pure] + [
+            *("lswap.options", "lswap.foreground", "lswap.cli", "lswap.tap"),
+            *("lswap.wol.options", "lswap.wol.cli", "lswap.wol.tap", "lswap.vllm.options", "lswap.vllm.cli"),
+        ]
         script = f"""
 import importlib, sys
 def load(names, banned):

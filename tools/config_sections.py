@@ -120,7 +120,8 @@ SECTIONS = (
     Section("Sleep", "sleep", model_parts.Sleep, added=None),
     Section("vLLM's sleep", "sleep.vllm", model_parts.VllmSleep, added=None),
     Section("Prompt caches", "kvCache", model_parts.KvCache, added=None),
-    Section("A peer", "peers.<id>", model.Peer),
+    Section("A peer", "peers.<id>", model.Peer, added=frozenset({"wake"})),
+    Section("A peer that sleeps", "peers.<id>.wake", model_parts.Wake, added=None, strict=True),
     Section(
         "A selector",
         "selectors.<id>",

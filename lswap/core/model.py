@@ -37,6 +37,7 @@ from lswap.core.model_parts import (
     Sleep,
     Timeouts,
     VllmSleep,
+    Wake,
     Whole,
 )
 
@@ -62,6 +63,7 @@ __all__ = [
     "Sleep",
     "Timeouts",
     "VllmSleep",
+    "Wake",
 ]
 
 #: The group of all models that are in no other one.
@@ -167,6 +169,8 @@ class Peer(Hiding, msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     filters: Annotated[Filters, Elsewhere] = Filters()
     #: Limits of connections to the peer.
     timeouts: Annotated[Timeouts, Elsewhere] = Timeouts(response_header=60.0)
+    #: For a peer on a machine that sleeps.
+    wake: Annotated[Wake | None, Elsewhere] = None
 
 
 class Selector(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -33,6 +33,7 @@ __all__ = [
     "Sleep",
     "Timeouts",
     "VllmSleep",
+    "Wake",
     "Whole",
 ]
 
@@ -201,6 +202,25 @@ class Sleep(Part, frozen=True, kw_only=True):
     wake: Annotated[tuple[HookAction, ...], Meta(extra={"as": "sleep"})] = ()
     #: Stop it when it slept for so long; 0 is never.
     max_asleep: Annotated[Duration, Meta(ge=0)] = 0.0
+
+
+class Wake(Hiding, Part, frozen=True, kw_only=True):
+    """How a peer that sleeps is woken when it is asked for: by magic packets to `mac`, or by `command`."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"password"})
+
+    #: Hardware address such as `ba:dc:0f:fe:e0:00`, or several with commas between them.
+    mac: str = ""
+    #: Where the packets go, `HOST` or `HOST:PORT`, or several with commas. Default: every network, port 9.
+    broadcast: str = ""
+    #: SecureOn password: six bytes as a hardware address is written, or four as an IPv4 address is.
+    password: Secret = ""
+    #: A program to run instead of sending packets; there is no shell.
+    command: str = ""
+    #: How long a request may wait for the peer.
+    timeout: Annotated[Duration, Meta(gt=0)] = 60.0
+    #: Path of the peer that answers 200 when it is ready.
+    check_endpoint: str = "/wol-health"
 
 
 class ApiKey(Hiding, Part, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
@@ -82,17 +83,22 @@ class Dialer:
         timeout: float,
         through: IStreamClientEndpoint | None = None,
         keepalive: float = 30.0,
+        unheard_limit: float = 0.0,
     ) -> None:
         """`timeout` in seconds, for each address; 0 is no limit. `through` takes the place of all addresses.
 
         @param keepalive: seconds without a sign of life, and between two probes, after which the system asks whether
             the other end is there; 0 leaves both to the system.
+        @param unheard_limit: seconds for which bytes that were sent may stay without the word of the other end's system
+            that it has them; 0 leaves it to the system, which waits for a quarter of an hour. For machines that may be
+            switched off; of a slow server the system gives its word all the same, until it has no room for more.
         """
         self._reactor = reactor
         self._origin = origin
         self._timeout = timeout
         self._through = through
         self._keepalive = keepalive
+        self._unheard_limit = unheard_limit
         self._endpoints: list[IStreamClientEndpoint] = []
 
     def set_timeout(self, timeout: float, keepalive: float) -> None:
@@ -109,7 +115,7 @@ class Dialer:
         failures: list[Exception] = []
         try:
             if not self._endpoints:
-                self._endpoints = _endpoints(self._reactor, self._origin, self._timeout, self._keepalive, self._through)
+                self._endpoints = _endpoints(self._reactor, self._origin, self._timeout, self._set_up, self._through)
         except Exception as problem:
             failures.append(problem)  # a name that can be none, or no usable TLS
         for endpoint in list(self._endpoints):
@@ -121,16 +127,23 @@ class Dialer:
             except Exception as problem:
                 failures.append(problem)
                 continue
-            _set_up(protocol.transport, self._keepalive)
+            self._set_up(protocol.transport)
             if endpoint in self._endpoints[1:]:  # it may be gone, if the limit was changed meanwhile
                 self._endpoints.remove(endpoint)
                 self._endpoints.insert(0, endpoint)
             return protocol
         raise _explain(self._origin, failures, self._timeout)
 
+    def _set_up(self, transport: Any) -> None:
+        _set_up(transport, self._keepalive, self._unheard_limit)
+
 
 def _endpoints(
-    reactor: Any, origin: Origin, timeout: float, keepalive: float, through: IStreamClientEndpoint | None
+    reactor: Any,
+    origin: Origin,
+    timeout: float,
+    set_up: Callable[[Any], None],
+    through: IStreamClientEndpoint | None,
 ) -> list[IStreamClientEndpoint]:
     limit: Any = timeout if timeout > 0 else None
     plain: list[Any]
@@ -148,7 +161,7 @@ def _endpoints(
         except ValueError:
             plain = [HostnameEndpoint(reactor, origin.host, origin.port, limit)]
     if origin.scheme == "https":
-        plain = [_Encrypted(endpoint, origin.host, keepalive) for endpoint in plain]
+        plain = [_Encrypted(endpoint, origin.host, set_up) for endpoint in plain]
     return plain
 
 
@@ -159,12 +172,13 @@ class _Encrypted:
     As `twisted.internet.endpoints.wrapClientTLS`, which does not exist where OpenSSL came late (`lswap.net.lean`).
     """
 
-    def __init__(self, plain: IStreamClientEndpoint, host: str, keepalive: float) -> None:
+    def __init__(self, plain: IStreamClientEndpoint, host: str, set_up: Callable[[Any], None]) -> None:
+        """@param set_up: is given the connection below."""
         from twisted.internet.ssl import optionsForClientTLS  # noqa: PLC0415 - only where it is used
         from twisted.protocols.tls import TLSMemoryBIOFactory  # noqa: PLC0415
 
         self._plain = plain
-        self._keepalive = keepalive
+        self._set_up = set_up
         self._options = optionsForClientTLS(host)
         self._wrap = TLSMemoryBIOFactory
 
@@ -174,11 +188,11 @@ class _Encrypted:
         return connecting.addCallback(self._connected)
 
     def _connected(self, wrapper: Any) -> Any:
-        _set_up(wrapper.transport, self._keepalive)
+        self._set_up(wrapper.transport)
         return wrapper.wrappedProtocol
 
 
-def _set_up(transport: Any, keepalive: float) -> None:
+def _set_up(transport: Any, keepalive: float, unheard_limit: float) -> None:
     """Send what is written without waiting for more, and let the system find out when the other end has vanished.
 
     A machine that is switched off says no farewell; an answer from it would be waited for without end.
@@ -190,6 +204,8 @@ def _set_up(transport: Any, keepalive: float) -> None:
         for option in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
             if keepalive > 0 and hasattr(socket, option):
                 handle.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), int(keepalive))
+        if unheard_limit > 0 and hasattr(socket, "TCP_USER_TIMEOUT"):
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unheard_limit * 1000))
     except (AttributeError, OSError):
         pass  # not a socket of the network
 

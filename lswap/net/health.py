@@ -9,17 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 from treq.client import HTTPClient
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IConsumer, IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
+from twisted.web.iweb import IBodyProducer
+from zope.interface import implementer
 
 from lswap.errors import StartError
 
-__all__ = ["POLL_LIMIT", "pause_after", "until_healthy"]
+__all__ = ["POLL_LIMIT", "pause_after", "status_of", "until_healthy"]
 
 #: Seconds that one poll may take; a server that accepts but does not answer is asked again.
 POLL_LIMIT = 5.0
@@ -51,7 +53,7 @@ async def _poll(clock: IReactorTime, client: HTTPClient, url: str, limit: float)
             raise StartError(f"health check timed out after {limit:g}s: {url} last said: {last}")
         bound = min(POLL_LIMIT, left)
         try:
-            status = await _once(clock, client, url, bound)
+            status = await status_of(clock, client, url, bound)
         except CancelledError:
             raise
         except TookTooLong:
@@ -66,12 +68,54 @@ async def _poll(clock: IReactorTime, client: HTTPClient, url: str, limit: float)
         await deferLater(clock, max(0.0, min(pause_after(waited), limit - waited)), lambda: None)
 
 
-async def _once(clock: IReactorTime, client: HTTPClient, url: str, limit: float) -> int:
-    asked: Deferred[Any] = client.get(url, allow_redirects=False, unbuffered=True)
+async def status_of(
+    clock: IReactorTime,
+    client: HTTPClient,
+    url: str,
+    limit: float,
+    headers: dict[bytes | str, bytes | str] | None = None,
+    method: str = "GET",
+    body: bytes | None = None,
+) -> int:
+    """The status of the answer to one small request, whose body is of no interest; within `limit` seconds.
+
+    @raise twisted.internet.defer.TimeoutError: it took longer. Otherwise whatever treq says.
+    """
+    asked: Deferred[Any] = client.request(
+        method,
+        url,
+        headers=headers,
+        data=None if body is None else _Bytes(body),
+        allow_redirects=False,
+        unbuffered=True,
+    )
     asked.addTimeout(limit, clock)
     answer = await asked
     answer.deliverBody(_Rest(clock))
     return int(answer.code)
+
+
+@implementer(IBodyProducer)
+class _Bytes:
+    """The body of a request, at once; treq's own way would take turns of the reactor of the process."""
+
+    def __init__(self, data: bytes) -> None:
+        self.length = len(data)
+        self._data = data
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        """See `IBodyProducer`."""
+        consumer.write(self._data)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """It is over already."""
+
+    def resumeProducing(self) -> None:
+        """It is over already."""
+
+    def stopProducing(self) -> None:
+        """It is over already."""
 
 
 class _Rest(Protocol):

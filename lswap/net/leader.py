@@ -6,7 +6,8 @@ Touches the reactor's `spawnProcess`. Knows nothing of groups: read `lswap.net.p
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
@@ -18,7 +19,7 @@ from twisted.python.failure import Failure
 from lswap.errors import StartError
 from lswap.net.launcher import Launcher, find_program
 
-__all__ = ["Exit", "Leader", "Reactor", "launch"]
+__all__ = ["Exit", "Leader", "Reactor", "launch", "launch_resident"]
 
 
 class Reactor(Protocol):
@@ -112,10 +113,37 @@ def launch(
 
     @raise StartError: it cannot be started; the text names the command.
     """
-    try:
+    with _explained(argv):
         words = launcher.words([find_program(argv[0] if argv else ""), *argv[1:]])
         leader = Leader(reactor, began)
         return leader, _spawn(reactor, leader, words, environment, quiet)
+
+
+def launch_resident(
+    reactor: Reactor, launcher: Launcher, argv: Sequence[str], environment: Mapping[str, str], output: int
+) -> Leader:
+    """Start `argv` as something that outlives lswap, whatever ends it; it writes to the descriptor `output`.
+
+    It shares nothing with lswap: neither session nor group nor any pipe. Nobody ends it if the caller does not.
+
+    @raise StartError: it cannot be started; the text names the command.
+    """
+    with _explained(argv):
+        words = launcher.words([find_program(argv[0] if argv else ""), *argv[1:]], survives_us=True)
+        leader = Leader(reactor, lambda pid: None)
+        null = os.open(os.devnull, os.O_RDWR)
+        try:
+            reactor.spawnProcess(leader, words[0], words, environment, childFDs={0: null, 1: output, 2: output})
+        finally:
+            os.close(null)
+        return leader
+
+
+@contextmanager
+def _explained(argv: Sequence[str]) -> Iterator[None]:
+    """Say of a failure what could not be started."""
+    try:
+        yield
     except (OSError, ValueError) as problem:
         # ValueError: a NUL in a word, or a name of the environment that is none.
         reason = (isinstance(problem, OSError) and problem.strerror) or str(problem)

@@ -30,8 +30,11 @@ def install(
     on_stop: Callable[[], object],
     on_stop_again: Callable[[], object],
     on_hangup: Callable[[], object],
+    on_interrupt: Callable[[], object] | None = None,
 ) -> Callable[[], None]:
     """Call `on_stop` at the first SIGTERM or SIGINT, `on_stop_again` at each later one, `on_hangup` at each SIGHUP.
+
+    With `on_interrupt` that is called instead, when the first one is SIGINT.
 
     The callables run in the reactor's thread, never inside the signal handler. To be called from the main thread, after
     daemonising and before the port is open, so that no client can see a server that would die of a hangup.
@@ -39,16 +42,19 @@ def install(
     """
     stopping = False
 
-    def stop() -> None:
+    def stop(first: Callable[[], object]) -> None:
         nonlocal stopping
         if stopping:
             on_stop_again()
         else:
             stopping = True
-            on_stop()
+            first()
 
     def handler(number: int, frame: FrameType | None) -> None:
-        reactor.callFromThread(on_hangup if number == signal.SIGHUP else stop)
+        if number == signal.SIGHUP:
+            reactor.callFromThread(on_hangup)
+        else:
+            reactor.callFromThread(stop, on_interrupt or on_stop if number == signal.SIGINT else on_stop)
 
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [(number, signal.getsignal(number)) for number in numbers]

@@ -37,6 +37,7 @@ class Upstream:
         idle_limit: float = 0.0,
         through: IStreamClientEndpoint | None = None,
         keepalive: float = 30.0,
+        unheard_limit: float = 0.0,
     ) -> None:
         """All times in seconds, 0 is no limit.
 
@@ -46,13 +47,14 @@ class Upstream:
         @param idle_limit: how long an unused connection is kept; never longer than is safe (`IDLE_LIMIT`).
         @param through: what takes the place of the origin's own addresses (a proxy).
         @param keepalive: between TCP keep-alive probes; 0 leaves it to the system.
+        @param unheard_limit: see `Dialer`.
         """
         self.clock = reactor
         self.origin = origin
         self.header_timeout = header_timeout
         self.tls_timeout = tls_timeout
         self.idle_limit = min(IDLE_LIMIT, idle_limit) if idle_limit > 0 else IDLE_LIMIT
-        self._dialer = Dialer(reactor, origin, connect_timeout, through, keepalive)
+        self._dialer = Dialer(reactor, origin, connect_timeout, through, keepalive, unheard_limit)
         self._factory = Factory.forProtocol(lambda: Connection(self))
         self._factory.noisy = False
         self._dialing: set[Call] = set()

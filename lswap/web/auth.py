@@ -8,12 +8,9 @@ are those of `lswap.core.access`; keys come from the configuration in force at e
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from klein import Klein
 from twisted.python.failure import Failure
-from werkzeug.exceptions import HTTPException
-from werkzeug.routing import RequestRedirect
 
 from lswap.core.access import ANY, OPEN, KeyRing, forwarded, may_use, presented, right_for
 from lswap.core.headers import Headers
@@ -21,6 +18,9 @@ from lswap.core.model import ApiKey, Config
 from lswap.core.routes import GETS, POSTS, is_model_route
 from lswap.web.answers import CHALLENGE, UNAUTHORIZED, prepare_error, send_error
 from lswap.web.request import Request
+
+if TYPE_CHECKING:
+    from klein import Klein
 
 __all__ = ["Gate", "KeyUse", "refuse_model"]
 
@@ -85,6 +85,10 @@ class Gate:
         path: bytes = request.path
         if path.startswith(_UPSTREAM) or is_model_route(method, path):
             return right_for(method, "", infers=True)
+        # Loaded with the tree that is asked; programs without one do not pay for it.
+        from werkzeug.exceptions import HTTPException  # noqa: PLC0415
+        from werkzeug.routing import RequestRedirect  # noqa: PLC0415
+
         try:
             adapter = self._app.url_map.bind("lswap", path_info=_decoded(request), default_method=method.decode())
             rule, _ = adapter.match(return_rule=True)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from klein import Klein
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
@@ -31,6 +30,9 @@ from lswap.web.forward import Forwarder
 from lswap.web.loading import wants_loading
 from lswap.web.peer_forward import to_peer
 from lswap.web.request import Request
+
+if TYPE_CHECKING:
+    from klein import Klein
 
 __all__ = ["ModelRoutes", "body_of", "exchange_of", "spliced"]
 

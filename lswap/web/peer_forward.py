@@ -1,4 +1,4 @@
-"""The road of a request to a peer: straight there, without a queue, a lease or a swap.
+"""The road of a request to a peer: without a queue, a lease or a swap; straight there, unless the peer has to be woken.
 
 Differs from the road to a model (`lswap.web.forward`) in where the request goes, in its headers
 (`lswap.core.peer_request`) and in the words of a failure. Source: routing reference, section 6.
@@ -15,7 +15,9 @@ from lswap.core.peer_request import peer_lines
 from lswap.errors import UpstreamError
 from lswap.net.dial import Origin
 from lswap.service.peers import Peers, PeerServer
+from lswap.service.sleeper import Sleeper
 from lswap.web.forward import Road
+from lswap.web.sleeper_road import SleeperRoad
 
 __all__ = ["PeerRoad", "ToPeer", "to_peer"]
 
@@ -32,7 +34,7 @@ def to_peer(peers: Peers, peer: tuple[str, str] | None) -> ToPeer:
     return {"road": partial(PeerRoad, peers, peer[0]), "known_as": "/".join(peer)} if peer is not None else {}
 
 
-class PeerRoad(Road):
+class PeerRoad(SleeperRoad):
     """One request on its way to a peer."""
 
     __slots__ = ("_peers", "_server", "_where")
@@ -52,7 +54,14 @@ class PeerRoad(Road):
         elif server.upstream is None:
             self._fail(502, f"peer proxy error: peer {self._where}: {server.problem}")
         else:
-            self._send(server.upstream)
+            super()._acquire()
+
+    def _sleeper(self) -> Sleeper | None:
+        return self._server.sleeper if self._server is not None else None
+
+    def _set_out(self) -> None:
+        assert self._server is not None and self._server.upstream is not None
+        self._send(self._server.upstream)
 
     def _header_lines(self, origin: Origin, headers: Headers, length: int | None) -> list[bytes]:
         assert self._server is not None
@@ -61,5 +70,5 @@ class PeerRoad(Road):
             lines.append(b"Proxy-Authorization: " + self._server.proxy_authorization + b"\r\n")
         return lines
 
-    def _no_answer(self, error: UpstreamError) -> None:
+    def _unanswered(self, error: UpstreamError) -> None:
         self._fail(502, f"peer proxy error: peer {self._where}: {error}")

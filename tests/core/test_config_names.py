@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lswap.core.model import Filters, Peer, Profile, Selector, Timeouts
+from lswap.core.model import Filters, Peer, Profile, Selector, Timeouts, Wake
 from tests.core.config_case import ConfigCase
 
 AB = "models: {a: {cmd: 's ${PORT}', aliases: [al]}, b: {cmd: 's ${PORT}'}, c: {cmd: 's ${PORT}'}}\n"
@@ -106,6 +106,42 @@ class PeerTests(ConfigCase):
             found = self.told(f"peers: {{den: {{{inside}}}}}\n")
             self.assertIn(told, found)
             self.assertEqual(len(found.splitlines()), 1, found)
+            self.assertNotIn("hush", found)
+
+    def test_wake(self) -> None:
+        """How a peer is woken; an address of digits is a text, too."""
+        inside = "proxy: 'http://h', models: [m], wake"
+        wake = "{mac: 'ba:dc:0f:fe:e0:00, 02-00-00-00-00-01', broadcast: '10.0.0.255:7', password: 192.0.2.1}"
+        self.assertEqual(
+            self.good(f"peers: {{den: {{{inside}: {wake}}}}}\n").peers["den"].wake,
+            Wake(mac="ba:dc:0f:fe:e0:00, 02-00-00-00-00-01", broadcast="10.0.0.255:7", password="192.0.2.1"),
+        )
+        wake = "{command: 'ssh den wake', timeout: 2m, checkEndpoint: /health}"
+        self.assertEqual(
+            self.good(f"peers: {{den: {{{inside}: {wake}}}}}\n").peers["den"].wake,
+            Wake(command="ssh den wake", timeout=120, check_endpoint="/health"),
+        )
+        digits = self.good("peers:\n  den:\n    proxy: http://h\n    models: [m]\n    wake: {mac: 12:34:56:12:34:56}\n")
+        self.assertEqual(digits.peers["den"].wake, Wake(mac="12:34:56:12:34:56"))
+        self.assertIsNone(self.good(PEERS).peers["den"].wake)
+
+    def test_bad_wakes(self) -> None:
+        """Each message names the key; a misspelt key is an error; a password is not shown."""
+        for inside, told in (
+            ("{}", "peers.den.wake: wake needs either mac or command"),
+            ("{mac: '02:00:00:00:00:01', command: x}", "peers.den.wake: wake needs either mac or command"),
+            ("{mac: nonsense}", "peers.den.wake.mac: nonsense: expected a hardware address"),
+            ("{mac: '02:00:5e:10:00:00:00:01'}", "peers.den.wake.mac: 02:00:5e:10:00:00:00:01: an address of 8 bytes"),
+            ("{mac: '02:00:00:00:00:01', broadcast: 1.2.3}", "peers.den.wake.broadcast: 1.2.3: "),
+            ("{mac: '02:00:00:00:00:01', password: hush-hush}", "peers.den.wake.password: expected a password"),
+            ("{mac: '02:00:00:00:00:01', timeout: 0}", "peers.den.wake.timeout: "),
+            ("{mac: '02:00:00:00:00:01', checkEndpoint: health}", "peers.den.wake.checkEndpoint: this is no path"),
+            ("{mac: '02:00:00:00:00:01', brodcast: 10.0.0.255}", "peers.den.wake.brodcast: unknown key"),
+            ("'02:00:00:00:00:01'", "peers.den.wake: cannot unmarshal"),
+            ("{mac: [a]}", "peers.den.wake.mac: cannot unmarshal"),
+        ):
+            found = self.told(f"peers: {{den: {{proxy: 'http://h', models: [m], wake: {inside}}}}}\n")
+            self.assertIn(told, found)
             self.assertNotIn("hush", found)
 
     def test_a_null_peer_is_left_out(self) -> None:

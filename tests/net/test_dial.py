@@ -167,6 +167,8 @@ class DialerTests(SynchronousTestCase):
         self.assertIn((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), options)
         self.assertIn((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), options)
 
+        self.assertNotIn(socket.TCP_USER_TIMEOUT, [option for _, option, _ in options])
+
     def test_keepalive(self) -> None:
         """The pace of the probes is as configured, also after a change; 0 leaves it to the system."""
         for origin in ("http://10.0.0.1", "http://localhost"):
@@ -181,6 +183,13 @@ class DialerTests(SynchronousTestCase):
                 self.assertEqual(paces.get(socket.TCP_KEEPIDLE), wanted)
                 self.assertEqual(paces.get(socket.TCP_KEEPINTVL), wanted)
                 self.assertIn((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), options)
+
+    def test_a_machine_that_may_vanish(self) -> None:
+        """What it does not confirm within the given time ends the connection."""
+        net = Net()
+        dialer = Dialer(net, Origin("http://10.0.0.1"), 30.0, unheard_limit=20.0)
+        self.connect(dialer)
+        self.assertIn((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 20_000), net.accept().handle.options)
 
     def test_localhost(self) -> None:
         """A server may listen on one of the two addresses only; the one that answered is tried first from then on."""

@@ -10,6 +10,8 @@ from twisted.internet.interfaces import IProcessTransport
 from zope.interface.verify import verifyObject
 
 from lswap.errors import StartError
+from lswap.net.launcher import Launcher
+from lswap.net.leader import Leader, launch_resident
 from lswap.net.process import Exit
 from tests.net.processes import PROGRAM, ProcessCase
 
@@ -129,3 +131,42 @@ class SpawnTests(ProcessCase):
         self.assertEqual(self.witness.events, [Exit(code=3, signal=None), "gone"])
         self.assertEqual(self.told(), f"+{group.pid}\n-{group.pid}\n")
         self.assert_clean()
+
+
+class ResidentTests(ProcessCase):
+    """What is started to stay (`launch_resident`)."""
+
+    def launch(self, *argv: str) -> Leader:
+        """Start it, writing to a file."""
+        with open(self.mktemp(), "wb") as file:
+            self.inode = os.fstat(file.fileno()).st_ino
+            return launch_resident(self.reactor, Launcher.look(), argv, {"ONE": "1"}, file.fileno())
+
+    def test_words(self) -> None:
+        """It leads its own session, and nothing ties it to us."""
+        leader = self.launch(PROGRAM, "a b")
+        self.assertEqual(self.process.words, ["/usr/bin/setsid", PROGRAM, "a b"])
+        self.assertEqual(self.process.environment, {"ONE": "1"})
+        self.assertEqual(leader.pid, self.process.number)
+
+    def test_descriptors(self) -> None:
+        """Input is empty; output and error are the file, and there is nothing else."""
+        self.launch(PROGRAM)
+        stats = {number: os.fstat(descriptor) for number, descriptor in self.process.descriptors.items()}
+        self.assertEqual(sorted(stats), [0, 1, 2])
+        self.assertEqual(stats[0].st_rdev, os.stat(os.devnull).st_rdev)
+        self.assertEqual([stats[1].st_ino, stats[2].st_ino], [self.inode, self.inode])
+
+    def test_exit(self) -> None:
+        """It is told, also when nobody listened yet."""
+        leader = self.launch(PROGRAM)
+        self.process.exit(3)
+        exits: list[Exit] = []
+        leader.listen(exits.append)
+        self.reactor.turn()
+        self.assertEqual(exits, [Exit(code=3, signal=None)])
+
+    def test_refusal(self) -> None:
+        """What cannot be run is an error at once, with its name."""
+        error = self.assertRaises(StartError, self.launch, "/nonexistent/vllm", "serve")
+        self.assertIn("failed to start command '/nonexistent/vllm serve'", str(error))

@@ -100,3 +100,25 @@ class SignalTests(SynchronousTestCase):
         for call in self.reactor.at_start:
             call()
         self.assertEqual([signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)], self.before)
+
+    def test_interrupt_of_its_own(self) -> None:
+        """Where SIGINT means something else it calls its own, as a first wish only; a second wish is a second one."""
+        for first, second, told in (
+            (signal.SIGINT, signal.SIGINT, ["interrupt", "again"]),
+            (signal.SIGTERM, signal.SIGINT, ["stop", "again"]),
+            (signal.SIGINT, signal.SIGTERM, ["interrupt", "again"]),
+        ):
+            self.remove()
+            self.calls.clear()
+            self.remove = signals.install(
+                self.reactor,
+                lambda: self.calls.append("stop"),
+                lambda: self.calls.append("again"),
+                lambda: self.calls.append("hangup"),
+                lambda: self.calls.append("interrupt"),
+            )
+            for number in (first, second):
+                self.send(number)
+                self.reactor.turn()
+            self.assertEqual(self.calls, told)
+        self.remove()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lswap.core.model import Config, Peer, Timeouts
-from lswap.errors import ConnectFailed, UpstreamTimeout
+from lswap.core.magic import magic_packet
+from lswap.core.model import Config, Peer, Timeouts, Wake
+from lswap.errors import ConnectFailed, HostAsleep, UpstreamTimeout
+from lswap.net.process import Processes
 from lswap.net.upstream import Upstream
 from lswap.service.peers import Peers
-from tests.memory import MemoryReactor, StandIn
+from lswap.service.sleeper import Sleeper
+from tests.memory import FakeProcesses, StandIn
 from tests.net.wire import Recorder, ask
+from tests.sleeping import UdpReactor
 
 PLACE = ("10.0.0.1", 80)
 NEXT = ("10.0.0.2", 80)
@@ -32,7 +36,7 @@ class PeersCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         """It answers what the test says."""
-        self.reactor = MemoryReactor()
+        self.reactor = UdpReactor()
         self.server = StandIn("p", self.reactor, PLACE)
         self.server.listen()
 
@@ -178,4 +182,76 @@ class ReloadTests(PeersCase):
         self.reactor.turn()
         self.assertTrue(old.error is not None and new.error is not None)
         self.assertEqual(self.server.connections, 0)
+        self.assertEqual(cast(list[object], self.reactor.getDelayedCalls()), [])
+
+
+class WakeTests(PeersCase):
+    """Peers that may be asleep."""
+
+    def config(self, api_key: str = "", **wake: Any) -> Config:
+        """One that listens on PLACE."""
+        known = Wake(**({"mac": "ba:dc:0f:fe:e0:00", "broadcast": "10.0.0.255"} | wake))
+        return config_with(p=Peer(id="p", proxy="http://10.0.0.1", models=("m",), api_key=api_key, wake=known))
+
+    def sleeper(self, peers: Peers) -> Sleeper:
+        """The machine of p."""
+        server = peers.get("p")
+        assert server is not None and server.sleeper is not None
+        return server.sleeper
+
+    def test_watched_from_the_start(self) -> None:
+        """Not before; another peer is not watched."""
+        peers = self.peers(self.config(check_endpoint="/check"))
+        self.reactor.turn(1)
+        self.assertEqual(self.server.requests, [])
+        peers.watch()
+        self.reactor.turn()
+        self.assertEqual(self.server.request.target, "/check")
+        self.assertIsNone(self.peers(config_with(p=peer())).get("p").sleeper)  # type: ignore[union-attr]
+
+    def test_reload(self) -> None:
+        """What is watched as before goes on; else those who wait are told, and it is watched anew."""
+        peers = self.peers(self.config())
+        peers.watch()
+        before = self.sleeper(peers)
+        peers.take_over(self.config())
+        self.assertIs(self.sleeper(peers), before)
+        waiting = before.when_awake()
+        self.assertEqual(self.reactor.sent, [(magic_packet(bytes.fromhex("badc0ffee000")), ("10.0.0.255", 9))])
+        for changed in (self.config(api_key="new"), self.config(timeout=5.0)):
+            peers.take_over(changed)
+            self.assertIsNot(self.sleeper(peers), before)
+            before = self.sleeper(peers)
+        problem = self.failureResultOf(waiting, HostAsleep).value
+        self.assertEqual(str(problem), "the wait for the host was ended: its configuration has changed")
+        self.server.requests.clear()
+        self.reactor.turn(1)
+        self.assertTrue(self.server.requests)
+        waiting = self.sleeper(peers).when_awake()
+        peers.take_over(config_with(p=peer()))
+        self.failureResultOf(waiting, HostAsleep)
+
+    def test_command(self) -> None:
+        """In place of packets."""
+        processes = FakeProcesses(self.reactor)
+        config = self.config(mac="", command="ssh den 'wake up'")
+        peers = Peers(self.reactor, config, {"A": "1"}, cast(Processes, processes))
+        self.addCleanup(peers.close)
+        peers.watch()
+        waiting = self.sleeper(peers).when_awake()
+        (group,) = processes.groups
+        self.assertEqual((group.words, group.environment), (["ssh", "den", "wake up"], {"A": "1"}))
+        group.end()
+        peers.shut_down()
+        self.failureResultOf(waiting, HostAsleep)
+
+    def test_close(self) -> None:
+        """Nothing is left."""
+        peers = self.peers(self.config())
+        peers.watch()
+        waiting = self.sleeper(peers).when_awake()
+        peers.close()
+        peers.close()
+        self.failureResultOf(waiting, HostAsleep)
+        self.reactor.turn()
         self.assertEqual(cast(list[object], self.reactor.getDelayedCalls()), [])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from lswap.core.command import split
 from lswap.core.config import urls
 from lswap.core.config.context import Context
-from lswap.core.config.nodes import Map, Scalar, Seq, is_bad, is_null, pairs_of
+from lswap.core.config.nodes import Map, Node, Scalar, Seq, is_bad, is_null, pairs_of
 from lswap.core.config.parts import read_filters, read_timeouts
-from lswap.core.model import Peer, Timeouts
+from lswap.core.magic import destination, listed, packets_for, password
+from lswap.core.model import Peer, Timeouts, Wake
 
 __all__ = ["read_peers"]
 
@@ -50,4 +54,30 @@ def _peer(context: Context, peer_id: str, node: Map, path: str) -> Peer:
     values["models"] = models
     values["filters"] = read_filters(context, node.get("filters"), f"{path}.filters")
     values["timeouts"] = read_timeouts(context, node.get("timeouts"), f"{path}.timeouts", _TIMEOUTS)
+    values["wake"] = _wake(context, node.get("wake"), f"{path}.wake")
     return Peer(id=peer_id, **values)
+
+
+def _wake(context: Context, node: Node | None, path: str) -> Wake | None:
+    """How to wake the peer; a misspelt key is an error here, for it would be noticed at night only."""
+    mapping = context.walker.mapping(node, path, "how to wake a peer")
+    if mapping is None:
+        return None
+    wake = Wake(**context.walker.section(mapping, Wake, path, strict=True))
+    checks: tuple[tuple[str, str, Callable[[], object]], ...] = (
+        ("mac", wake.mac, lambda: packets_for(wake.mac)),
+        ("broadcast", wake.broadcast, lambda: listed(wake.broadcast, destination)),
+        ("password", wake.password, lambda: password(wake.password)),
+    )
+    for key, value, check in checks:
+        try:
+            if value:
+                check()
+        except ValueError as problem:
+            context.report.error(mapping.where(key), f"{path}.{key}", str(problem))
+    if not any(is_bad(mapping.get(key)) for key in ("mac", "command")) and bool(wake.mac) == bool(split(wake.command)):
+        context.report.error(mapping.place, path, "wake needs either mac or command")
+    if not wake.check_endpoint.startswith("/"):
+        hint = "expected a path such as /health"
+        context.report.error(mapping.where("checkEndpoint"), f"{path}.checkEndpoint", "this is no path", hint)
+    return wake
