@@ -34,7 +34,7 @@ _WAITING = 10_000
 #: Rows of one transaction.
 _AT_ONCE = 100
 #: Seconds that the thread waits for more rows after one came, unless somebody waits for an answer.
-_GATHER = 0.05
+_GATHER = 0.2
 #: Seconds until another attempt, doubled up to the second figure.
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 #: Seconds that the end of lswap waits for rows on their way.
