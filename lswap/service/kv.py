@@ -1,0 +1,200 @@
+"""KV caches kept across swaps: what all models have in common. One `KvRun` goes with each start of a model.
+
+Knows which files are in use, which restores had no effect, and what was told; asks the disk in a thread, bounded in
+time; drops what is too old or too much. Read `lswap.service.kv_run` next: save and restore. Source: what lswap adds,
+section 2.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from treq.client import HTTPClient
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as TookTooLong
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from lswap.core.kv import Effect
+from lswap.core.kv_command import is_llama_server, read_command
+from lswap.core.model import Config, Model
+from lswap.net import kv_files
+from lswap.service.kv_run import KvRun, words_of
+
+__all__ = ["Figures", "KvCaches"]
+
+#: Seconds that the disk may take for what is not the server's work.
+_DISK_LIMIT = 10.0
+#: Jobs that the disk may be late with before it is not asked any more: each of them holds a thread.
+_LATE = 2
+#: Seconds between two looks for what is too old.
+_SWEEP = 3600.0
+#: Warnings of one model that are remembered, so that they are told once.
+_REMEMBERED = 50
+_NOT_ONE = "the command is no llama-server"
+
+
+class Figures:
+    """Of one model since lswap started."""
+
+    def __init__(self) -> None:
+        self.saved_tokens = 0
+        self.restored_tokens = 0
+        #: By `save` and `restore`: how many, and seconds in all.
+        self.seconds: dict[str, tuple[int, float]] = {}
+        #: Bytes that are kept for the command that ran last.
+        self.bytes = 0
+        #: Why the feature is off; empty while it is on.
+        self.off = ""
+
+    def took(self, op: str, seconds: float) -> None:
+        """One more save or restore."""
+        count, total = self.seconds.get(op, (0, 0.0))
+        self.seconds[op] = (count + 1, total + seconds)
+
+
+class KvCaches:
+    """What all models have in common: what is in use, what was found out, and what was told."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        client: HTTPClient,
+        in_thread: Callable[..., Deferred[Any]],
+        environment: Mapping[str, str],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """@param now: seconds since the epoch."""
+        self.clock = clock
+        self.client = client
+        self.now = now
+        self.effect = Effect()
+        #: By fingerprint: bytes for each token of a cache that was too large once.
+        self.large: dict[str, float] = {}
+        #: By model.
+        self.figures: dict[str, Figures] = {}
+        self._in_thread = in_thread
+        self._environment = environment
+        self._late = 0
+        self._warned: dict[str, set[str]] = {}
+        self._in_use: dict[str, int] = {}
+        self._config = Config()
+        self._timer: IDelayedCall | None = None
+
+    # -- life ------------------------------------------------------------------------
+
+    def start(self, config: Config) -> None:
+        """Look for what is too old, now and every hour."""
+        self.use(config)
+        self._timer = self.clock.callLater(0, self._sweep_all)
+
+    def stop(self) -> None:
+        """No more of that."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def use(self, config: Config) -> None:
+        """Another configuration is in force; models that are gone are forgotten."""
+        self._config = config
+        for gone in set(self.figures) - set(config.models):
+            del self.figures[gone]
+            self._warned.pop(gone, None)
+
+    async def open(self, model: Model, environment: Mapping[str, str]) -> KvRun | None:
+        """Prepare a start of this model; None if it wants nothing. Never fails.
+
+        `environment` is that of its process.
+        """
+        if not model.kv_cache.persist:
+            self.figures.pop(model.id, None)
+            return None
+        run = KvRun(self, model)
+        if is_llama_server(model.words, model.kv_cache.engine):
+            await run.open(read_command(model.words, environment))
+        else:
+            run.switch_off(_NOT_ONE)
+        return run
+
+    # -- for the runs ----------------------------------------------------------------
+
+    def folder_of(self, model: Model) -> str:
+        """Where the files of a model are, unless its command says otherwise."""
+        return model.kv_cache.dir or kv_files.default_folder(self._environment)
+
+    def aside(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        """Have the disk asked in a thread. Fails with TimeoutError when that takes too long; it then goes on alone."""
+        waiter: Deferred[Any] = Deferred()
+        if self._late >= _LATE:
+            waiter.errback(TookTooLong(_DISK_LIMIT, "Deferred"))
+            return waiter
+
+        def late(failure: Failure) -> Failure:
+            if failure.check(TookTooLong):
+                self._late += 1
+            return failure
+
+        def told(result: Any) -> None:
+            if not waiter.called:
+                waiter.callback(result)
+            else:
+                self._late = max(0, self._late - 1)
+
+        self._in_thread(function, *args).addBoth(told)
+        return waiter.addTimeout(_DISK_LIMIT, self.clock).addErrback(late)
+
+    def figures_of(self, model: str) -> Figures:
+        """The figures of a model."""
+        return self.figures.setdefault(model, Figures())
+
+    def warn(self, model: str, text: str) -> None:
+        """Tell a trouble; the same one again is not worth a warning, until `well`."""
+        told = self._warned.setdefault(model, set())
+        if text in told:
+            self._log.info("{model}: kvCache: {text}", model=model, text=text)
+            return
+        if len(told) < _REMEMBERED:
+            told.add(text)
+        self._log.warn("{model}: kvCache: {text}", model=model, text=text)
+
+    def well(self, model: str) -> None:
+        """A save or restore went as it should: what goes wrong now is news."""
+        self._warned.pop(model, None)
+
+    def hold(self, place: kv_files.Place) -> None:
+        """A process uses this place."""
+        self._in_use[place.key] = self._in_use.get(place.key, 0) + 1
+
+    def release(self, place: kv_files.Place) -> None:
+        """It does not any more."""
+        left = self._in_use.pop(place.key, 0) - 1
+        if left > 0:
+            self._in_use[place.key] = left
+
+    async def sweep(self, folder: str, most: int | None) -> None:
+        """Drop what is too old, and what is more than the quota."""
+        ages = {model.id: model.kv_cache.max_age for model in self._config.models.values()}
+        try:
+            dropped = await self.aside(kv_files.sweep, folder, set(self._in_use), ages, most, self.now())
+        except (OSError, TookTooLong) as problem:
+            self._log.warn("kvCache: {folder} cannot be swept: {why}", folder=folder, why=words_of(problem))
+            return
+        for name in dropped:
+            self._log.info("kvCache: dropped what was kept for {name}, to stay within maxBytes", name=name)
+
+    def _sweep_all(self) -> None:
+        self._timer = self.clock.callLater(_SWEEP, self._sweep_all)
+        folders = set()
+        for model in self._config.models.values():
+            if model.kv_cache.persist and is_llama_server(model.words, model.kv_cache.engine):
+                own = read_command(model.words, {}).save_path
+                folders.add(own or self.folder_of(model))
+        for folder in sorted(folders):
+            Deferred.fromCoroutine(self.sweep(folder, None)).addErrback(
+                lambda failure: self._log.failure("internal error while old KV caches were looked for", failure)
+            )
