@@ -33,7 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "app": {"core", "errors", "net", "options", "service", "web"},
     "tap": {"app", "core", "errors", "net", "options"},
     # A command runs the same service as the plugin does, so it takes both from `tap`.
-    "cli": {"cli_plan", "core", "errors", "net", "options", "service", "tap"},
+    "cli": {"cli_kv", "cli_plan", "core", "errors", "net", "options", "service", "tap"},
+    "cli_kv": {"core", "net", "options", "tap"},
     "cli_plan": {"errors", "options"},
     "__main__": {"cli"},
 }

@@ -33,6 +33,7 @@ __all__ = [
     "find",
     "first_line",
     "forget",
+    "holds_anything",
     "open_place",
     "remove",
     "size_of",
@@ -333,6 +334,11 @@ def remove(place: Place) -> None:
     """Delete all files of a place. Its folder stays: a server that runs may have been told of it."""
     for path in _paths(place):
         _unlink(path)
+
+
+def holds_anything(place: Place) -> bool:
+    """Whether there is any file of ours."""
+    return next(_paths(place), None) is not None
 
 
 def sweep(folder: str, in_use: Collection[str], ages: Mapping[str, float], most: int | None, now: float) -> list[str]:

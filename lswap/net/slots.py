@@ -10,13 +10,15 @@ from typing import Any
 
 import msgspec
 from treq.client import HTTPClient
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IConsumer, IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
+from twisted.web.iweb import IBodyProducer
+from zope.interface import implementer
 
 from lswap.errors import BadAnswer, UpstreamClosed
 
@@ -70,7 +72,7 @@ class Slots:
         return Deferred.fromCoroutine(self._answer(method, path, filename))
 
     async def _answer(self, method: str, path: str, filename: str | None) -> bytes:
-        data = None if filename is None else msgspec.json.encode({"filename": filename})
+        data = None if filename is None else _Body(msgspec.json.encode({"filename": filename}))
         response: Any = await self._client.request(
             method, self._base + path, data=data, headers=self._headers, allow_redirects=False, unbuffered=True
         )
@@ -80,6 +82,29 @@ class Slots:
         if response.code != 200:
             raise Refusal(f"{method} {path}", response.code, body)
         return body
+
+
+@implementer(IBodyProducer)
+class _Body:
+    """A body that is there already. treq's own for bytes takes a turn of the installed reactor for it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.length = len(data)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        """All at once."""
+        consumer.write(self._data)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Too late."""
+
+    def resumeProducing(self) -> None:
+        """Nothing is left."""
+
+    def stopProducing(self) -> None:
+        """Too late."""
 
 
 class _Reader(Protocol):

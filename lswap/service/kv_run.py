@@ -119,11 +119,22 @@ class KvRun:
         if command.save_path is None:
             self.words = (*model.words, SAVE_PATH, opened.place.folder)
 
-    def close(self) -> None:
-        """The process is gone."""
-        if self._place is not None:
-            self._caches.release(self._place)
-        self._place = None
+    async def close(self, crashed: bool) -> None:
+        """The process is gone. Never fails. `crashed`: by itself; then a file that it was restoring is not tried again."""
+        slot, self._restoring = self._restoring, None
+        try:
+            if crashed and slot is not None:
+                self._warn(f"the server ended while slot {slot} was restored; its file is deleted")
+                await self._forget([slot])
+        finally:
+            if self._place is not None:
+                self._caches.release(self._place)
+            self._place = None
+
+    @property
+    def restoring(self) -> bool:
+        """Whether a restore goes on, or was cut short."""
+        return self._restoring is not None
 
     # -- after the health check -------------------------------------------------------------
 
@@ -144,12 +155,13 @@ class KvRun:
             slot = self._restoring
             self._warn(f"the restore of slot {slot} did not end within {RESTORE_LIMIT:g} s; its file is deleted")
             await self._forget([slot] if slot is not None else [])
+            self._restoring = None
         except CancelledError:
             raise
         except Exception:
             self._log.failure("{model}: kvCache: internal error in a restore", model=self._model.id)
-        finally:
             self._restoring = None
+        finally:
             self._end("restore", began)
 
     async def _restore_all(self) -> None:
@@ -191,13 +203,6 @@ class KvRun:
             tokens=tokens,
             took=clock.seconds() - began,
         )
-
-    async def died(self) -> None:
-        """The process ended by itself. Should it have been at a restore, then it shall not try that file again."""
-        slot = self._restoring
-        if slot is not None:
-            self._warn(f"the server ended while slot {slot} was restored; its file is deleted")
-            await self._forget([slot])
 
     # -- after an answer ------------------------------------------------------------------------
 

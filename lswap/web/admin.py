@@ -118,17 +118,18 @@ class Admin:
             if child.state in (State.STOPPED, State.SHUTDOWN):
                 continue
             model = child.model
-            rows.append(
-                {
-                    "model": model_id,
-                    "state": child.state.value,
-                    "cmd": model.cmd,
-                    "proxy": model.proxy,
-                    "ttl": int(model.ttl),
-                    "name": model.name,
-                    "description": model.description,
-                }
-            )
+            row = {
+                "model": model_id,
+                "state": child.state.value,
+                "cmd": model.cmd,
+                "proxy": model.proxy,
+                "ttl": int(model.ttl),
+                "name": model.name,
+                "description": model.description,
+            }
+            if child.kv is not None:
+                row["kvCache"] = child.kv.shown()
+            rows.append(row)
         return json_answer(request, {"running": rows})
 
     def unload_all_plain(self, request: Request) -> Deferred[bytes]:

@@ -85,12 +85,13 @@ class _Collector:
             yield family
 
 
-def exposition(system: Sample, gpus: list[Sample]) -> bytes:
-    """The text of one sample."""
+def exposition(system: Sample | None, gpus: list[Sample], *others: Any) -> bytes:
+    """The text of one sample, if there is any yet, and of other collectors."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - when first asked
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(system, gpus))
+    for collector in (*((_Collector(system, gpus),) if system is not None else ()), *others):
+        registry.register(collector)
     return generate_latest(registry)
 
 
@@ -110,8 +111,8 @@ def _later(samples: list[Sample], query: list[tuple[str, str]]) -> list[Sample] 
     return kept
 
 
-def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Deferred[Any]]) -> None:
-    """Put the routes into the tree."""
+def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Deferred[Any]], *others: Any) -> None:
+    """Put the routes into the tree. `others` are collectors of figures that are not the machine's."""
     hardware: list[Deferred[Any]] = []
 
     def metrics(request: Any) -> bytes | Deferred[bytes]:
@@ -119,10 +120,8 @@ def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Defer
             return prepare(request, 503, "text/plain; charset=utf-8", b"# performance monitor not available\n")
 
         def answer(_: None) -> bytes:
-            text = b""
-            if monitor.system:
-                text = exposition(monitor.system[-1], monitor.gpus[-1] if monitor.gpus else [])
-            return prepare(request, 200, _KIND, text)
+            system = monitor.system[-1] if monitor.system else None
+            return prepare(request, 200, _KIND, exposition(system, monitor.gpus[-1] if monitor.gpus else [], *others))
 
         return monitor.look().addCallback(answer)
 

@@ -311,7 +311,8 @@ class SweepTests(FilesCase):
         fresh, old = self.open("fresh").place, self.open("old").place
         (pathlib.Path(old.folder) / "slot-3.bin").write_bytes(b"x")
         for place, when in ((fresh, NOW), (old, 1.0)):
-            for path in (*pathlib.Path(place.folder).iterdir(), place.folder):
+            folder = pathlib.Path(place.folder)
+            for path in (*folder.iterdir(), folder):
                 os.utime(path, (when, when))
         self.sweep(None)
         self.assertEqual(sorted(os.listdir(self.folder)), [os.path.basename(fresh.folder)])
