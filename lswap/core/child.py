@@ -1,11 +1,19 @@
 """The life of one model's process as a machine: inputs in, steps out.
 
 The machine decides, `lswap.service.children` carries the steps out. Outputs only append steps and note the state's
-name, so they cannot fail. "Make it ready" and "stop it" are commands that may come in any state and any number of
-times; nothing outside reads a state and then acts on it.
+name, so they cannot fail. "Make it ready", "make room" and "stop it" are commands that may come in any state and any
+number of times; nothing outside reads a state and then acts on it.
 
-A model that is stopped while it starts shows as `stopping` until its process group is gone. A start that is wanted
-while the process is still stopping is kept (`restarting`, shown as `stopping`) and begins when the group is gone.
+A whole life goes through these phases; what runs in each is over before the next one begins:
+
+    stopped > preparing > starting > warming > ready > parting > stopping > clearing > stopped
+              on_will_start          on_startup        on_will_stop         on_stopped
+
+and in the middle, for a model that can sleep, ready > sleeping > asleep > waking > ready. A start that comes to nothing
+skips `parting`, and so does a process that died by itself. What is wanted while an end is under way is kept: nothing, a
+new start (`..._wanted`), or the end for good (`..._last`). While `clearing` nothing is left of the process, so others
+see it as stopped, and only the next start of the same model waits for it. A model whose start is stopped shows as
+`stopping` until its process group is gone.
 """
 
 from __future__ import annotations
@@ -24,17 +32,31 @@ __all__ = ["ChildInputs", "Life", "Step", "new_child"]
 class Step(enum.Enum):
     """What the owner of a process has to do."""
 
+    #: Do what comes before the spawn; then `done`, or `failed`.
+    PREPARE = "prepare"
     #: Check the port, spawn, poll the health endpoint; then `healthy`, or `failed`.
     SPAWN = "spawn"
+    #: Do what comes before the first request; then `done`, or `failed`.
+    WARM = "warm"
+    #: Put it to sleep; then `done`, or `failed`.
+    SLEEP = "sleep"
+    #: Wake it up; then `done`, or `failed`.
+    WAKE = "wake"
+    #: Do what comes before the stop signal; then `done`, whatever became of it.
+    PART = "part"
     #: End the process as its configuration says; then `gone`.
     END = "end"
     #: End a start, and what there is of its process, which gets less time for it; then `gone`.
     ABORT = "abort"
+    #: Do what comes after the end; then `done`, whatever became of it.
+    CLEAR = "clear"
     #: Those who wait for readiness have it.
     READY = "ready"
     #: Those who wait for readiness get the error.
     FAILED = "failed"
-    #: Those who wait for the end of the process have it.
+    #: Those who wait for its room have it: it is asleep.
+    AWAY = "away"
+    #: Those who wait for the end of the process have it, and those who wait for its room.
     STOPPED = "stopped"
 
 
@@ -57,6 +79,9 @@ class ChildInputs(Protocol):
     def start(self) -> None:
         """Command: make it ready."""
 
+    def rest(self) -> None:
+        """Command: make room. It falls asleep if it is ready, and is stopped else. Only for one that can sleep."""
+
     def stop(self) -> None:
         """Command: end it."""
 
@@ -66,8 +91,11 @@ class ChildInputs(Protocol):
     def healthy(self) -> None:
         """The process answers."""
 
+    def done(self) -> None:
+        """What the last step asked for came to its end."""
+
     def failed(self) -> None:
-        """The start came to nothing: no spawn, or no answer in time."""
+        """What the last step asked for came to nothing."""
 
     def exited(self) -> None:
         """The leader of the process group ended."""
@@ -78,56 +106,128 @@ class ChildInputs(Protocol):
 
 _builder = TypeMachineBuilder(ChildInputs, Life)
 
-_stopped = _builder.state("stopped")
-_starting = _builder.state("starting")
-_ready = _builder.state("ready")
-_stopping = _builder.state("stopping")
-_restarting = _builder.state("restarting")
-_ending = _builder.state("ending")
-_shutdown = _builder.state("shutdown")
+_NAMES = (
+    *("stopped", "preparing", "starting", "warming", "ready", "sleeping", "recalled", "asleep", "waking", "parting"),
+    *("parting_wanted", "parting_last", "stopping", "stopping_wanted", "stopping_last", "clearing", "clearing_wanted"),
+    *("clearing_last", "shutdown"),
+)
+#: What others see in each state.
+_SHOWN = {
+    "stopped": State.STOPPED,
+    "preparing": State.STARTING,
+    "starting": State.STARTING,
+    "warming": State.STARTING,
+    "ready": State.READY,
+    "sleeping": State.SLEEPING,
+    "recalled": State.SLEEPING,
+    "asleep": State.ASLEEP,
+    "waking": State.WAKING,
+    "clearing": State.STOPPED,
+    "clearing_wanted": State.STARTING,
+    "clearing_last": State.STOPPED,
+    "shutdown": State.SHUTDOWN,
+}
 
-_S = State
-#: state, input, next state, what others see then, steps
+_in = ChildInputs
+_S = Step
+_ABORTED = (_S.FAILED, _S.ABORT)
+#: state, input, next state, steps. An input that has no row changes nothing: it comes too late to matter, such as a
+#: death while the end is already on its way.
 _TABLE = (
-    (_stopped, ChildInputs.start, _starting, _S.STARTING, (Step.SPAWN,)),
-    (_stopped, ChildInputs.stop, _stopped, _S.STOPPED, (Step.STOPPED,)),
-    (_stopped, ChildInputs.shut, _shutdown, _S.SHUTDOWN, (Step.STOPPED,)),
-    (_starting, ChildInputs.start, _starting, _S.STARTING, ()),
-    (_starting, ChildInputs.healthy, _ready, _S.READY, (Step.READY,)),
-    (_starting, ChildInputs.failed, _stopping, _S.STOPPING, (Step.FAILED, Step.ABORT)),
-    (_starting, ChildInputs.exited, _stopping, _S.STOPPING, (Step.FAILED, Step.ABORT)),
-    (_starting, ChildInputs.stop, _stopping, _S.STOPPING, (Step.FAILED, Step.ABORT)),
-    (_starting, ChildInputs.shut, _ending, _S.STOPPING, (Step.FAILED, Step.ABORT)),
-    (_ready, ChildInputs.start, _ready, _S.READY, (Step.READY,)),
-    (_ready, ChildInputs.stop, _stopping, _S.STOPPING, (Step.END,)),
-    (_ready, ChildInputs.exited, _stopping, _S.STOPPING, (Step.END,)),
-    (_ready, ChildInputs.shut, _ending, _S.STOPPING, (Step.END,)),
-    (_stopping, ChildInputs.start, _restarting, _S.STOPPING, ()),
-    (_stopping, ChildInputs.stop, _stopping, _S.STOPPING, (Step.END,)),
-    (_stopping, ChildInputs.gone, _stopped, _S.STOPPED, (Step.STOPPED,)),
-    (_stopping, ChildInputs.shut, _ending, _S.STOPPING, (Step.END,)),
-    (_restarting, ChildInputs.start, _restarting, _S.STOPPING, ()),
-    (_restarting, ChildInputs.stop, _stopping, _S.STOPPING, (Step.FAILED, Step.END)),
-    (_restarting, ChildInputs.gone, _starting, _S.STARTING, (Step.STOPPED, Step.SPAWN)),
-    (_restarting, ChildInputs.shut, _ending, _S.STOPPING, (Step.FAILED, Step.END)),
-    (_ending, ChildInputs.start, _ending, _S.STOPPING, (Step.FAILED,)),
-    (_ending, ChildInputs.stop, _ending, _S.STOPPING, (Step.END,)),
-    (_ending, ChildInputs.shut, _ending, _S.STOPPING, (Step.END,)),
-    (_ending, ChildInputs.gone, _shutdown, _S.SHUTDOWN, (Step.STOPPED,)),
-    (_shutdown, ChildInputs.start, _shutdown, _S.SHUTDOWN, (Step.FAILED,)),
-    (_shutdown, ChildInputs.stop, _shutdown, _S.SHUTDOWN, (Step.STOPPED,)),
-    (_shutdown, ChildInputs.shut, _shutdown, _S.SHUTDOWN, (Step.STOPPED,)),
+    ("stopped", _in.start, "preparing", (_S.PREPARE,)),
+    ("stopped", _in.rest, "stopped", (_S.STOPPED,)),
+    ("stopped", _in.stop, "stopped", (_S.STOPPED,)),
+    ("stopped", _in.shut, "shutdown", (_S.STOPPED,)),
+    ("preparing", _in.done, "starting", (_S.SPAWN,)),
+    ("starting", _in.healthy, "warming", (_S.WARM,)),
+    ("warming", _in.done, "ready", (_S.READY,)),
+    *(
+        (state, told, then, _ABORTED)
+        for state in ("preparing", "starting", "warming")
+        for told, then in (
+            (_in.failed, "stopping"),
+            (_in.exited, "stopping"),
+            (_in.rest, "stopping"),
+            (_in.stop, "stopping"),
+            (_in.shut, "stopping_last"),
+        )
+    ),
+    ("ready", _in.start, "ready", (_S.READY,)),
+    ("ready", _in.rest, "sleeping", (_S.SLEEP,)),
+    ("ready", _in.stop, "parting", (_S.PART,)),
+    ("ready", _in.exited, "stopping", (_S.END,)),
+    ("ready", _in.shut, "parting_last", (_S.PART,)),
+    ("sleeping", _in.start, "recalled", ()),
+    ("sleeping", _in.done, "asleep", (_S.AWAY,)),
+    ("sleeping", _in.failed, "parting", (_S.PART,)),
+    ("sleeping", _in.stop, "parting", (_S.PART,)),
+    ("sleeping", _in.exited, "stopping", (_S.END,)),
+    ("sleeping", _in.shut, "parting_last", (_S.PART,)),
+    ("recalled", _in.rest, "sleeping", (_S.FAILED,)),
+    ("recalled", _in.done, "waking", (_S.AWAY, _S.WAKE)),
+    ("recalled", _in.failed, "parting_wanted", (_S.PART,)),
+    ("recalled", _in.stop, "parting", (_S.FAILED, _S.PART)),
+    ("recalled", _in.exited, "stopping_wanted", (_S.END,)),
+    ("recalled", _in.shut, "parting_last", (_S.FAILED, _S.PART)),
+    ("asleep", _in.start, "waking", (_S.WAKE,)),
+    ("asleep", _in.rest, "asleep", (_S.AWAY,)),
+    ("asleep", _in.stop, "parting", (_S.PART,)),
+    ("asleep", _in.exited, "stopping", (_S.END,)),
+    ("asleep", _in.shut, "parting_last", (_S.PART,)),
+    ("waking", _in.done, "ready", (_S.READY,)),
+    ("waking", _in.failed, "parting_wanted", (_S.PART,)),
+    ("waking", _in.rest, "parting", (_S.FAILED, _S.PART)),
+    ("waking", _in.stop, "parting", (_S.FAILED, _S.PART)),
+    ("waking", _in.exited, "stopping_wanted", (_S.END,)),
+    ("waking", _in.shut, "parting_last", (_S.FAILED, _S.PART)),
+    # On the way out: what is wanted afterwards changes at once, the phases follow each other.
+    *(
+        (f"{phase}{wish}", told, f"{phase}{then}", steps + again)
+        for phase, again in (("parting", ()), ("stopping", (_S.END,)), ("clearing", (_S.STOPPED,)))
+        for wish, told, then, steps in (
+            ("", _in.rest, "", ()),
+            ("", _in.stop, "", ()),
+            ("", _in.shut, "_last", ()),
+            ("_wanted", _in.rest, "", (_S.FAILED,)),
+            ("_wanted", _in.stop, "", (_S.FAILED,)),
+            ("_wanted", _in.shut, "_last", (_S.FAILED,)),
+            ("_last", _in.rest, "_last", ()),
+            ("_last", _in.stop, "_last", ()),
+            ("_last", _in.shut, "_last", ()),
+        )
+    ),
+    *(
+        row
+        for phase in ("parting", "stopping", "clearing")
+        for row in (
+            (phase, _in.start, f"{phase}_wanted", ()),
+            (f"{phase}_last", _in.start, f"{phase}_last", (_S.FAILED,)),
+        )
+    ),
+    *(
+        row
+        for wish in ("", "_wanted", "_last")
+        for row in (
+            (f"parting{wish}", _in.done, f"stopping{wish}", (_S.END,)),
+            (f"parting{wish}", _in.failed, f"stopping{wish}", (_S.END,)),
+            (f"stopping{wish}", _in.gone, f"clearing{wish}", (_S.STOPPED, _S.CLEAR)),
+        )
+    ),
+    *(
+        row
+        for told in (_in.done, _in.failed)
+        for row in (
+            ("clearing", told, "stopped", ()),
+            ("clearing_wanted", told, "preparing", (_S.PREPARE,)),
+            ("clearing_last", told, "shutdown", ()),
+        )
+    ),
+    ("shutdown", _in.start, "shutdown", (_S.FAILED,)),
+    ("shutdown", _in.rest, "shutdown", (_S.STOPPED,)),
+    ("shutdown", _in.stop, "shutdown", (_S.STOPPED,)),
+    ("shutdown", _in.shut, "shutdown", (_S.STOPPED,)),
 )
-_STATES = (_stopped, _starting, _ready, _stopping, _restarting, _ending, _shutdown)
-_INPUTS = (
-    ChildInputs.start,
-    ChildInputs.stop,
-    ChildInputs.shut,
-    ChildInputs.healthy,
-    ChildInputs.failed,
-    ChildInputs.exited,
-    ChildInputs.gone,
-)
+_INPUTS = (_in.start, _in.rest, _in.stop, _in.shut, _in.healthy, _in.done, _in.failed, _in.exited, _in.gone)
 
 
 def _output(shown: State, steps: tuple[Step, ...]) -> Callable[[ChildInputs, Life], None]:
@@ -139,15 +239,20 @@ def _output(shown: State, steps: tuple[Step, ...]) -> Callable[[ChildInputs, Lif
 
 
 def _ignored(_: ChildInputs, life: Life) -> None:
-    """A report that comes too late to matter, such as a death while the end is already on its way."""
+    """Nothing follows."""
 
 
 def _build() -> Callable[[Life], ChildInputs]:
-    named = {(state, told): (then, _output(shown, steps)) for state, told, then, shown, steps in _TABLE}
-    for state in _STATES:
+    states = {name: _builder.state(name) for name in _NAMES}
+    rows = {(state, told): (then, steps) for state, told, then, steps in _TABLE}
+    assert len(rows) == len(_TABLE), "two rows for one input in one state"
+    for name, state in states.items():
         for told in _INPUTS:
-            then, output = named.get((state, told), (state, _ignored))
-            state.upon(told).to(then)(output)
+            if (name, told) in rows:
+                then, steps = rows[name, told]
+                state.upon(told).to(states[then])(_output(_SHOWN.get(then, State.STOPPING), steps))
+            else:
+                state.upon(told).to(state)(_ignored)
     return _builder.build()
 
 

@@ -19,6 +19,10 @@ class State(enum.Enum):
     STOPPED = "stopped"
     STARTING = "starting"
     READY = "ready"
+    #: On its way to sleep, asleep (its process is there, its memory is not), and on its way back.
+    SLEEPING = "sleeping"
+    ASLEEP = "asleep"
+    WAKING = "waking"
     STOPPING = "stopping"
     SHUTDOWN = "shutdown"
 

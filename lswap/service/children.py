@@ -1,21 +1,22 @@
-"""One owner for each model: joins the machine of its life to its process, its health check and its connections.
+"""One owner for each model: joins the machine of its life to its process, its hooks, its sleep and its connections.
 
-Only this module starts and ends model servers. Others say what they want (`ensure_ready`, `stop`, `shut`), in any
-state and any number of times, and wait for the Deferred. Read `lswap.core.child` for the states and
-`lswap.net.process` for what a process group is; `lswap.service.router` says when.
+Only this module starts and ends model servers. Others say what they want (`ensure_ready`, `rest`, `stop`, `shut`), in
+any state and any number of times, and wait for the Deferred. Read `lswap.core.child` for the states,
+`lswap.service.start` and `lswap.service.stages` for what is done in them, and `lswap.net.process` for what a process
+group is; `lswap.service.router` says when.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
-from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as TookTooLong
-from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -23,37 +24,40 @@ from lswap.core.child import ChildInputs, Life, Step, new_child
 from lswap.core.command import split
 from lswap.core.difference import same_process
 from lswap.core.events import State
+from lswap.core.hooks import Cause, Doing, HookEvent, Reason
 from lswap.core.model import Model
-from lswap.errors import ConnectFailed, StartError
-from lswap.net.dial import Dialer, Origin
-from lswap.net.health import until_healthy
-from lswap.net.ports import holder_of
-from lswap.net.process import Exit, Group, Processes
+from lswap.errors import LswapError, StartError
+from lswap.net.process import Exit, Group
 from lswap.net.upstream import Upstream
-from lswap.service.logs import Logs
+from lswap.service.doings import Doings
+from lswap.service.hooks import HookRunner
+from lswap.service.sleep import Sleeper
+from lswap.service.stages import Run, Stages, Work
+from lswap.service.start import check_before_spawn, environment_of, healthy, origin_of
+from lswap.service.tools import Tools
+from lswap.service.waiters import Waiters
 
-__all__ = ["Child", "Tools"]
+__all__ = ["SHUTDOWN_HOOKS", "Child", "Tools"]
 
 #: Seconds that the process of a start that came to nothing may take to end.
 _ABORT_GRACE = 5.0
-#: Seconds that somebody who listens on our port has to accept a connection.
-_PORT_CHECK = 2.0
 #: Bytes of a failed start's last output that its error shows.
 _TAIL = 800
+#: Seconds that all hooks of one model may take once lswap ends.
+SHUTDOWN_HOOKS = 30.0
+
+_GONE = (State.STOPPED, State.SHUTDOWN)
+_ABORTED = "aborted: the model was stopped while it was starting"
 
 
-class Tools(msgspec.Struct, frozen=True):
-    """What every child works with."""
+class _Input(msgspec.Struct, frozen=True):
+    """Something that happens to the child."""
 
-    reactor: Any
-    processes: Processes
-    #: treq on our own agent.
-    client: HTTPClient
-    logs: Logs
-    #: The environment that models inherit.
-    environment: Mapping[str, str]
-    #: Calls a function that blocks, with its arguments, elsewhere; gives a Deferred of the result.
-    in_thread: Callable[..., Deferred[Any]]
+    told: Callable[[], None]
+    #: What those who wait for readiness are told, should it end their wait.
+    error: str
+    #: Why, should it begin the end of the process, or its sleep; None for the same reason as before.
+    cause: Cause | None
 
 
 class Child:
@@ -68,21 +72,43 @@ class Child:
         self._on_state = on_state
         self._life = Life()
         self._machine: ChildInputs = new_child(self._life)
-        #: Inputs that wait their turn, each with what those who wait for readiness are told should it end their wait.
-        self._inputs: deque[tuple[Callable[[], None], StartError]] = deque()
+        self._inputs: deque[_Input] = deque()
         self._busy = False
+        #: The life that goes on; None when nothing was begun, and from the end of the process on.
+        self._run: Run | None = None
         self._group: Group | None = None
-        self._start: Deferred[None] | None = None
+        #: What the machine waits for: preparation, start, hooks, sleep, wake.
+        self._task: Deferred[None] | None = None
+        self._wanted = Cause(Reason.REQUEST)
         self._began = 0.0
         self._tail = b""
-        self._until_ready = _Waiters()
-        self._until_gone = _Waiters()
-        self._until_lost = _Waiters()
+        self._until_ready = Waiters()
+        self._until_away = Waiters()
+        self._until_gone = Waiters()
+        self._until_idle = Waiters()
+        self._until_shut = Waiters()
+        self._until_lost = Waiters()
+        self._asleep_since = 0.0
+        self._wake_by: IDelayedCall | None = None
         #: What the process is to be when it starts next, if that is not `model`.
         self._next: Model | None = None
-        self._origin = _origin(model.proxy)
+        self._doings = Doings(tools.reactor, tools.logs, tools.told)
+        self._hooks = HookRunner(tools, self._doings)
+        self._sleep = Sleeper(tools, self._hooks, self._doings)
+        self._stages = Stages(tools.reactor, self._work())
+        self._origin = origin_of(model)
         #: The connections to the model's server; None for a proxy URL that leads nowhere.
         self.upstream = self._connections()
+
+    def _work(self) -> Mapping[HookEvent, Sequence[Work]]:
+        """What is done at each event of a life, in this order; the next step of the life comes after all of it."""
+        hooks = self._hooks.run
+        return {
+            HookEvent.WILL_START: (hooks,),
+            HookEvent.STARTUP: (hooks,),
+            HookEvent.WILL_STOP: (hooks,),
+            HookEvent.STOPPED: (hooks,),
+        }
 
     @property
     def state(self) -> State:
@@ -99,6 +125,11 @@ class Child:
         """The leader of the process group, if there is one."""
         return self._group.pid if self._group is not None else None
 
+    @property
+    def doing(self) -> Doing | None:
+        """The hook, sleep or wake that goes on; advice for people."""
+        return self._doings.current
+
     # -- commands --------------------------------------------------------------
 
     def adopt(self, model: Model) -> bool:
@@ -106,42 +137,63 @@ class Child:
 
         The new one then comes into force with the next start; everything that does not touch the process at once.
         """
-        if self._life.state in (State.STOPPED, State.SHUTDOWN):
+        self._sleep.reset()
+        if self._run is None:
             self._become(model)
         elif same_process(self.model, model):
-            self.model, self._next = model, None
+            self.model = self._run.model = model
+            self._next = None
             if self.upstream is not None:
                 self.upstream.set_timeouts(model.timeouts.connect, model.timeouts.response_header)
+            if self._life.state is State.ASLEEP:
+                self._limit_sleep()
         else:
             self._next = model
         return self._next is not None
 
-    def ensure_ready(self) -> Deferred[None]:
+    def ensure_ready(self, reason: Reason = Reason.REQUEST) -> Deferred[None]:
         """Make the model ready. Fires when it is, fails with StartError when that start came to nothing.
 
         Cancelling only leaves the wait; the start goes on.
         """
         waiter = self._until_ready.add()
+        self._wanted = Cause(reason)
         # Nothing but a shutdown lets a start fail before it begins.
-        self._tell(self._machine.start, _shutting_down())
+        self._tell(self._machine.start)
         return waiter
 
-    def stop(self, why: str) -> Deferred[None]:
+    def rest(self, cause: Cause) -> Deferred[None]:
+        """Make room: put the model to sleep if it can sleep, else stop it. Fires when its room is free."""
+        if self.outdated or not self._sleep.can(self.model):
+            return self.stop(cause)
+        waiter = self._until_away.add()
+        if self._life.state is State.READY:
+            self._log.info("{model}: going to sleep ({why})", model=self.model.id, why=str(cause))
+        self._tell(self._machine.rest, _ABORTED, cause)
+        return waiter
+
+    def stop(self, cause: Cause) -> Deferred[None]:
         """End the process, whatever it does. Fires when nothing of it is left; at once when there is none."""
         waiter = self.when_gone()
-        if self._life.state in (State.STARTING, State.READY):
-            self._log.info("{model}: stopping ({why})", model=self.model.id, why=why)
-        self._tell(self._machine.stop, StartError("aborted: the model was stopped while it was starting"))
+        if self._life.state not in (*_GONE, State.STOPPING):
+            self._log.info("{model}: stopping ({why})", model=self.model.id, why=str(cause))
+        self._tell(self._machine.stop, _ABORTED, cause)
         return waiter
 
     def shut(self) -> Deferred[None]:
-        """End the process for good. Fires when nothing of it is left."""
-        waiter = self.when_gone()
-        self._tell(self._machine.shut, _shutting_down())
+        """End the process for good. Fires when nothing of it is left, and all that follows is done."""
+        waiter = self._until_shut.add()
+        self._stages.limit(SHUTDOWN_HOOKS)
+        self._tell(self._machine.shut, cause=Cause(Reason.SHUTDOWN))
         return waiter
 
     def kill(self) -> None:
-        """End the process group by force, at once."""
+        """End everything by force, at once; from now on there are no hooks."""
+        self._stages.limit(0)
+        self._hooks.kill()
+        self._kill_group()
+
+    def _kill_group(self) -> None:
         if self._group is not None:
             self._group.kill()
 
@@ -150,7 +202,13 @@ class Child:
     def when_gone(self) -> Deferred[None]:
         """Fires when nothing is left of the process that there is now; at once when there is none. Asks for nothing."""
         waiter = self._until_gone.add()
-        self._tell_if_gone()
+        self._tell_waiters()
+        return waiter
+
+    def when_idle(self) -> Deferred[None]:
+        """Fires when nothing is left of the process, and what follows its end is done as well. Asks for nothing."""
+        waiter = self._until_idle.add()
+        self._tell_waiters()
         return waiter
 
     def vanished(self, within: float) -> Deferred[bool]:
@@ -171,40 +229,51 @@ class Child:
 
     # -- the machine -------------------------------------------------------------
 
-    def _tell(self, told: Callable[[], None], error: StartError) -> None:
+    def _tell(
+        self, told: Callable[[], None], error: str = "lswap is shutting down", cause: Cause | None = None
+    ) -> None:
         """Give one input to the machine and carry out what is due; inputs that come meanwhile wait their turn."""
-        self._inputs.append((told, error))
+        self._inputs.append(_Input(told, error, cause))
         if self._busy:
             return
         self._busy = True
         try:
             while self._inputs:
-                self._work_off(*self._inputs.popleft())
+                self._work_off(self._inputs.popleft())
         finally:
             self._busy = False
-        self._tell_if_gone()
+        self._tell_waiters()
 
-    def _tell_if_gone(self) -> None:
-        if not self._busy and self._life.state in (State.STOPPED, State.SHUTDOWN):
-            self._until_gone.fire()
+    def _tell_waiters(self) -> None:
+        """Let those go on who wait for a state that is reached."""
+        if self._busy or self._life.state not in _GONE:
+            return
+        self._until_gone.fire()
+        if self._task is None and not self._busy:
+            self._until_idle.fire()
 
-    def _work_off(self, told: Callable[[], None], error: StartError) -> None:
+    def _work_off(self, given: _Input) -> None:
         before = self._life.state
-        told()
+        given.told()
         steps = self._life.take()
-        if self._next is not None and (Step.SPAWN in steps or self._life.state in (State.STOPPED, State.SHUTDOWN)):
-            self._become(self._next)
-        if self._life.state is not before:
+        now = self._life.state
+        if now is not before:
             self._tell_state()
             if before is State.READY:
                 self._until_lost.fire()
+            elif before is State.ASLEEP:
+                self._let_sleep()
         for step in steps:
             try:
-                self._carry_out(step, error)
+                self._carry_out(step, given)
             except Exception:
                 self._log.failure("{model}: internal error at {step}", model=self.model.id, step=step)
                 if step in (Step.END, Step.ABORT):
-                    self.kill()
+                    self._kill_group()
+                elif step in _WORK:
+                    self._tell(self._machine.failed, "internal error")
+        if now is State.SHUTDOWN:
+            self._until_shut.fire()
 
     def _become(self, model: Model) -> None:
         """Another configuration, while there is no process."""
@@ -212,7 +281,7 @@ class Child:
         if (old.proxy, old.timeouts) != (model.proxy, model.timeouts):
             if self.upstream is not None:
                 self.upstream.forget_idle()
-            self._origin = _origin(model.proxy)
+            self._origin = origin_of(model)
             self.upstream = self._connections()
 
     def _connections(self) -> Upstream | None:
@@ -234,101 +303,180 @@ class Child:
         except Exception:
             self._log.failure("{model}: a new state could not be told", model=self.model.id)
 
-    def _carry_out(self, step: Step, error: StartError) -> None:
-        if step is Step.SPAWN:
-            self._begin()
-        elif step is Step.END:
-            self._end(self.model.unload_timeout)
-        elif step is Step.ABORT:
-            self._end(min(self.model.unload_timeout, _ABORT_GRACE))
-        elif step is Step.READY:
+    def _carry_out(self, step: Step, given: _Input) -> None:
+        if step is Step.READY:
             self._until_ready.fire()
         elif step is Step.FAILED:
-            self._until_ready.fire(error)
+            self._until_ready.fire(StartError(given.error))
+        elif step is Step.AWAY:
+            self._fell_asleep()
         elif step is Step.STOPPED:
+            self._until_away.fire()
             self._until_gone.fire()
+        elif step is Step.PREPARE:
+            self._prepare()
+        else:
+            assert self._run is not None  # it was made by the first step of this life, and ends with the last one
+            self._go_on(step, self._run, given.cause)
+
+    def _go_on(self, step: Step, run: Run, cause: Cause | None) -> None:
+        """The next step of a life that has begun."""
+        if step in (Step.PART, Step.END, Step.ABORT) and not run.ending:
+            run.ending = True
+            run.cause = cause or run.cause
+        if step is Step.SPAWN:
+            self._do(self._bring_up(run), self._machine.healthy, self._start_failed)
+        elif step is Step.WARM:
+            self._do(self._warm(run), self._machine.done, self._start_failed)
+        elif step is Step.SLEEP:
+            run.cause = cause or run.cause
+            self._do(self._sleep.fall_asleep(run), self._machine.done, partial(self._sleep_failed, HookEvent.SLEEP))
+        elif step is Step.WAKE:
+            run.cause = self._wanted
+            self._do(self._sleep.wake(run), self._machine.done, partial(self._sleep_failed, HookEvent.WAKE))
+        elif step is Step.PART:
+            self._do(self._stage(HookEvent.WILL_STOP, run), self._machine.done, self._stage_failed)
+        elif step is Step.CLEAR:
+            self._run = None
+            self._do(self._stage(HookEvent.STOPPED, run), self._machine.done, self._stage_failed)
+            if self._next is not None:
+                self._become(self._next)
+        elif step is Step.END:
+            self._end(run, self.model.unload_timeout)
+        elif step is Step.ABORT:
+            self._end(run, min(self.model.unload_timeout, _ABORT_GRACE))
+
+    # -- what takes time -------------------------------------------------------------
+
+    def _do(
+        self,
+        work: Coroutine[Any, Any, None],
+        done: Callable[[], None],
+        failed: Callable[[Failure], tuple[str, Cause | None]],
+    ) -> None:
+        """Begin what the machine waits for, in place of what went on before; its end is an input.
+
+        `failed` says what waiters are told and why the end begins, should it do so.
+        """
+        self._drop_task()
+        task = self._task = Deferred.fromCoroutine(work)
+
+        def finish(told: Callable[[], None]) -> None:
+            # Another input may have begun something else while this one waited its turn.
+            if self._task is task:
+                self._task = None
+                told()
+
+        def over(result: object) -> None:
+            if self._task is not task:
+                if isinstance(result, Failure) and not result.check(CancelledError, LswapError):
+                    self._log.failure("{model}: internal error in what was cut short", result, model=self.model.id)
+            elif isinstance(result, Failure):
+                error, cause = failed(result)
+                self._tell(partial(finish, self._machine.failed), error, cause)
+            else:
+                self._tell(partial(finish, done))
+
+        task.addBoth(over)
+        task.addErrback(lambda failure: self._log.failure("{model}: internal error", failure, model=self.model.id))
+
+    def _drop_task(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+
+    async def _stage(self, event: HookEvent, run: Run) -> None:
+        await self._stages.begin(event, run)
 
     # -- starting -----------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _prepare(self) -> None:
+        if self._next is not None:
+            self._become(self._next)
         self._began = self._tools.reactor.seconds()
         self._tail = b""
-        self._start = Deferred.fromCoroutine(self._bring_up())
-        self._start.addCallbacks(self._came_up, self._did_not_come_up)
+        environment = environment_of(self.model, self._tools.environment)
+        self._run = Run(self.model, self._origin, environment, self._wanted)
+        self._do(self._stage(HookEvent.WILL_START, self._run), self._machine.done, self._start_failed)
 
-    async def _bring_up(self) -> None:
-        model = self.model
-        if not model.proxy:
-            raise StartError("upstream proxy missing")
-        if self._origin is None:
-            raise StartError(f'invalid proxy URL "{model.proxy}": it must be an absolute http or https URL')
-        if not model.words:
-            raise StartError("unable to get sanitized command: empty command")
-        if model.port is not None and model.port == self._origin.port:
-            await self._check_port(self._origin)
-        self._log.info("{model}: starting", model=model.id)
-        self._log.debug("{model}: {cmd}", model=model.id, cmd=model.cmd)
-        self._group = self._tools.processes.spawn(model.words, self._environment(), self)
-        endpoint = model.check_endpoint.strip()
-        if endpoint != "none":
-            url = f"{self._origin}{self._origin.target(_path(endpoint).encode()).decode()}"
-            await until_healthy(self._tools.reactor, self._tools.client, url, model.health_check_timeout)
+    async def _bring_up(self, run: Run) -> None:
+        await check_before_spawn(self._tools, run)
+        self._log.info("{model}: starting", model=run.model.id)
+        self._log.debug("{model}: {cmd}", model=run.model.id, cmd=run.model.cmd)
+        self._group = self._tools.processes.spawn(run.words, run.environment, self)
+        run.pid = self._group.pid
+        await healthy(self._tools, run)
 
-    async def _check_port(self, origin: Origin) -> None:
-        """Our port must be free before the spawn; afterwards nobody can tell whose server answers."""
-        try:
-            found = await Dialer(self._tools.reactor, origin, _PORT_CHECK).connect(Factory.forProtocol(Protocol))
-        except ConnectFailed:
-            return
-        found.transport.abortConnection()
-        holder = await self._tools.in_thread(holder_of, origin.port) or "another program"
-        raise StartError(
-            f"port {origin.port} is taken by {holder}; "
-            "end it, or give startPort another value or the model a fixed port"
-        )
-
-    def _environment(self) -> dict[str, str]:
-        environment = dict(self._tools.environment)
-        for entry in self.model.env:
-            name, _, value = entry.partition("=")
-            if name:
-                environment[name] = value
-        return environment
-
-    def _came_up(self, _: None) -> None:
-        self._start = None
+    async def _warm(self, run: Run) -> None:
+        await self._stages.begin(HookEvent.STARTUP, run)
         took = self._tools.reactor.seconds() - self._began
         self._log.info(
-            "{model}: ready after {took:.2f} s at {proxy}", model=self.model.id, took=took, proxy=self.model.proxy
+            "{model}: ready after {took:.2f} s at {proxy}", model=run.model.id, took=took, proxy=run.model.proxy
         )
         self._tail = b""
-        self._tell(self._machine.healthy, _shutting_down())
 
-    def _did_not_come_up(self, failure: Failure) -> None:
-        self._start = None
-        if failure.check(CancelledError):
-            return
+    def _start_failed(self, failure: Failure) -> tuple[str, Cause | None]:
         if failure.check(StartError):
-            error = StartError(str(failure.value))
+            error = str(failure.value)
         else:
             self._log.failure("{model}: the start failed in an unforeseen way", failure, model=self.model.id)
-            error = StartError(f"internal error during the start: {failure.getErrorMessage()}")
-        self._log.error("{model}: did not start: {why}", model=self.model.id, why=str(error))
-        self._tell(self._machine.failed, error)
+            error = f"internal error during the start: {failure.getErrorMessage()}"
+        self._log.error("{model}: did not start: {why}", model=self.model.id, why=error)
+        return error, Cause(Reason.FAILED)
+
+    # -- sleep ------------------------------------------------------------------------
+
+    def _fell_asleep(self) -> None:
+        self._until_away.fire()
+        if self._life.state is State.ASLEEP and self._wake_by is None:
+            self._asleep_since = self._tools.reactor.seconds()
+            self._limit_sleep()
+
+    def _limit_sleep(self) -> None:
+        """Let the time run after which a model that sleeps is stopped."""
+        self._let_sleep()
+        limit = self.model.sleep.max_asleep if self.model.sleep is not None else 0.0
+        if limit > 0:
+            due = max(0.0, self._asleep_since + limit - self._tools.reactor.seconds())
+            self._wake_by = self._tools.reactor.callLater(due, self._slept_enough)
+
+    def _let_sleep(self) -> None:
+        timer, self._wake_by = self._wake_by, None
+        if timer is not None:
+            timer.cancel()
+
+    def _slept_enough(self) -> None:
+        self._wake_by = None
+        self.stop(Cause(Reason.TTL))
+
+    def _sleep_failed(self, what: HookEvent, failure: Failure) -> tuple[str, Cause | None]:
+        if not failure.check(LswapError):
+            self._log.failure(
+                "{model}: {what} failed in an unforeseen way", failure, model=self.model.id, what=what.value
+            )
+        self._sleep.failed(self.model.id, what, failure.getErrorMessage())
+        return _ABORTED, None
 
     # -- ending ----------------------------------------------------------------------
 
-    def _end(self, grace: float) -> None:
-        start, self._start = self._start, None
-        if start is not None:
-            start.cancel()
+    def _stage_failed(self, failure: Failure) -> tuple[str, Cause | None]:
+        """The hooks of an end broke; the end goes on."""
+        self._log.failure("{model}: internal error in hooks", failure, model=self.model.id)
+        return _ABORTED, None
+
+    def _end(self, run: Run, grace: float) -> None:
+        self._drop_task()
         if self.upstream is not None:
             self.upstream.forget_idle()
         if self._group is None:
-            self._tell(self._machine.gone, _shutting_down())
+            self._tell_gone()
             return
         command = split(self.model.cmd_stop.replace("${PID}", str(self._group.pid)))
-        self._group.stop(grace, command, self._environment())
+        self._group.stop(grace, command, run.environment)
+
+    def _tell_gone(self) -> None:
+        """Nothing is left, once a hook that was cut short is gone as well."""
+        self._hooks.quiet().addCallback(lambda _: self._tell(self._machine.gone))
 
     # -- what the process does ----------------------------------------------------------
 
@@ -341,24 +489,31 @@ class Child:
     def process_exited(self, exit: Exit) -> None:
         """The leader ended."""
         text = f"upstream command exited prematurely: {exit.words}"
+        reason = Reason.EXIT
+        if self._run is not None:
+            self._run.pid = None
         if self._life.state is State.STARTING:
+            reason = Reason.FAILED
             said = self._tail.decode("utf-8", "replace").strip()
             text = f"{text}; its last output: {said}" if said else text
             self._log.error("{model}: {why}", model=self.model.id, why=text)
-        elif self._life.state is State.READY:
+        elif self._life.state in (State.READY, State.ASLEEP):
             self._log.warn(
                 "{model} upstream process exited unexpectedly: {words}", model=self.model.id, words=exit.words
             )
+        elif self._life.state in (State.SLEEPING, State.WAKING):
+            what = HookEvent.SLEEP if self._life.state is State.SLEEPING else HookEvent.WAKE
+            self._sleep.failed(self.model.id, what, text)
         else:
             self._log.info("{model}: ended, {words}", model=self.model.id, words=exit.words)
-        self._tell(self._machine.exited, StartError(text))
+        self._tell(self._machine.exited, text, Cause(reason))
 
     def process_gone(self) -> None:
         """Nothing of the process group is left."""
         self._group = None
         if self.upstream is not None:
             self.upstream.server_gone()
-        self._tell(self._machine.gone, _shutting_down())
+        self._tell_gone()
 
     def close(self) -> None:
         """Close all connections to the server; calls under way fail."""
@@ -366,49 +521,5 @@ class Child:
             self.upstream.close()
 
 
-def _shutting_down() -> StartError:
-    return StartError("lswap is shutting down")
-
-
-class _Waiters:
-    """Those who wait for one thing; each may be cancelled, which only ends its own wait."""
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        self._waiting: list[Deferred[None]] = []
-
-    def add(self) -> Deferred[None]:
-        """One more."""
-        waiter: Deferred[None] = Deferred(self._leave)
-        self._waiting.append(waiter)
-        return waiter
-
-    def _leave(self, waiter: Deferred[None]) -> None:
-        if waiter in self._waiting:
-            self._waiting.remove(waiter)
-
-    def fire(self, error: StartError | None = None) -> None:
-        """Let all go on, those excepted who come meanwhile."""
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if waiter.called:  # cancelled by one that went on before
-                continue
-            if error is None:
-                waiter.callback(None)
-            else:
-                waiter.errback(Failure(StartError(str(error))))
-
-
-def _origin(proxy: str) -> Origin | None:
-    try:
-        return Origin(proxy)
-    except ValueError:
-        return None
-
-
-def _path(endpoint: str) -> str:
-    """The path of a check endpoint, which may be written as a whole URL."""
-    if "://" in endpoint:
-        endpoint = "/" + endpoint.split("://", 1)[1].partition("/")[2]
-    return endpoint if endpoint.startswith("/") else "/" + endpoint
+#: Steps that the machine waits for, other than an end.
+_WORK = (Step.PREPARE, Step.SPAWN, Step.WARM, Step.SLEEP, Step.WAKE, Step.PART, Step.CLEAR)

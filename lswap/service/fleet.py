@@ -57,7 +57,7 @@ class Fleet:
         self.router.replace(rules, policy, config.limits.queue, outdated, config.resolve)
         for model_id, child in list(self.children.items()):
             if model_id not in config.models and child.state in (State.STOPPED, State.SHUTDOWN):
-                self._drop(model_id)
+                self._part_with(model_id, child)
         return made
 
     def state_of(self, model_id: str) -> State:
@@ -72,14 +72,19 @@ class Fleet:
         for told in self.watchers:
             told(model_id, state)
         self.router.state_changed(model_id, state)
-        if state is State.STOPPED and model_id not in self.config.models:
-            self._drop(model_id)
+        child = self.children.get(model_id)
+        if state is State.STOPPED and model_id not in self.config.models and child is not None:
+            self._part_with(model_id, child)
 
-    def _drop(self, model_id: str) -> None:
-        """A model that the configuration does not have is gone."""
-        child = self.children.pop(model_id, None)
-        if child is not None:
-            child.close()
+    def _part_with(self, model_id: str, child: Child) -> None:
+        """A model that the configuration does not have has ended: drop it once its last hook is over."""
+
+        def drop(_: None) -> None:
+            if model_id not in self.config.models and self.children.get(model_id) is child:
+                del self.children[model_id]
+                child.close()
+
+        child.when_idle().addCallback(drop)
 
 
 def _rules(config: Config) -> dict[str, ModelRules]:

@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from lswap.core.events import State
+from lswap.core.hooks import Reason
 from lswap.service.fleet import Fleet
 from lswap.service.router import Refused
 
@@ -58,7 +59,7 @@ class Preloader:
                     )
                     continue
                 try:
-                    lease = await self._fleet.router.acquire(name)
+                    lease = await self._fleet.router.acquire(name, reason=Reason.PRELOAD)
                 except Refused as refused:
                     self._log.warn("{model} could not be preloaded: {why}", model=name, why=str(refused))
                     continue

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from lswap.core.effects import Effect, GiveUp, Grant, Idle, Moved, Refusal, Refuse, Stop, Swap
 from lswap.core.events import Arrived, Event, Expired, Left, Served, ShutDown, State, StateChanged, SwapEnded, Unload
+from lswap.core.hooks import Cause, Reason
 from lswap.core.plan import Plan, Queued
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules, Scheduler
@@ -60,15 +61,23 @@ class Lease:
 class _Waiter:
     """One request that waits: who is told, for which model, and under which name it was asked for."""
 
-    __slots__ = ("deferred", "model", "name", "on_move", "since")
+    __slots__ = ("deferred", "model", "name", "on_move", "reason", "since")
 
     def __init__(
-        self, deferred: Deferred[Lease], model: str, name: str, on_move: Callable[[int], None] | None, since: float
+        self,
+        deferred: Deferred[Lease],
+        model: str,
+        name: str,
+        on_move: Callable[[int], None] | None,
+        since: float,
+        reason: Reason,
     ) -> None:
         self.deferred = deferred
         self.model = model
         self.name = name
         self.on_move = on_move
+        #: Why it wants the model.
+        self.reason = reason
         #: When it came.
         self.since = since
 
@@ -108,17 +117,23 @@ class Router:
 
     # -- what others ask for ------------------------------------------------------
 
-    def acquire(self, model: str, name: str = "", on_move: Callable[[int], None] | None = None) -> Deferred[Lease]:
+    def acquire(
+        self,
+        model: str,
+        name: str = "",
+        on_move: Callable[[int], None] | None = None,
+        reason: Reason = Reason.REQUEST,
+    ) -> Deferred[Lease]:
         """Wait for a model. Fails with Refused. Cancelling leaves the queue at once.
 
         `name` is what the client called it: after a reload a request that still waits goes where that name leads then.
-        `on_move` is told of each new place in the queue.
+        `on_move` is told of each new place in the queue. `reason` is told to the hooks of a start.
         """
         self._tickets += 1
         ticket = self._tickets
         waiter: Deferred[Lease] = Deferred(lambda _: self._leave(ticket))
         now = self.clock.seconds()
-        self._waiting[ticket] = _Waiter(waiter, model, name or model, on_move, now)
+        self._waiting[ticket] = _Waiter(waiter, model, name or model, on_move, now, reason)
         self.tell(Arrived(now=now, ticket=ticket, model=model))
         return waiter
 
@@ -171,7 +186,7 @@ class Router:
         for call in self._idle.values():
             call.cancel()
         self._idle.clear()
-        ends = [child.shut() for child in self.children.values()]
+        ends = [child.shut() for child in list(self.children.values())]
         return gatherResults(ends, consumeErrors=True).addCallback(lambda _: None)
 
     def state_changed(self, model: str, state: State) -> None:
@@ -247,9 +262,11 @@ class Router:
         elif isinstance(effect, GiveUp):
             self._give_up(effect.swap)
         elif isinstance(effect, Stop):
+            cause = Cause(Reason(effect.why))
             for model in effect.models:
-                if model in self.children:
-                    self.children[model].stop(effect.why)
+                child = self.children.get(model)
+                if child is not None:
+                    (child.rest if cause.reason is Reason.TTL else child.stop)(cause)
         elif isinstance(effect, Idle):
             self._watch_idle(effect.model, effect.since)
         elif isinstance(effect, Moved):
@@ -273,19 +290,25 @@ class Router:
     async def _run(self, task: _SwapTask) -> None:
         swap = task.swap
         if swap.evict:
-            self._log.info("{model}: makes room by stopping {evict}", model=swap.model, evict=", ".join(swap.evict))
-        stops = [self.children[model].stop(f"swap, to make room for {swap.model}") for model in swap.evict]
-        await gatherResults(stops, consumeErrors=True)
+            self._log.info("{model}: makes room, instead of {evict}", model=swap.model, evict=", ".join(swap.evict))
+        cause = Cause(Reason.SWAP, swap.model)
+        rooms = [self.children[model].rest(cause) for model in swap.evict]
+        await gatherResults(rooms, consumeErrors=True)
         error: str | None = None
         if task.given_up:
             error = "aborted: nobody waited for it any more"
         else:
             try:
-                await task.child.ensure_ready()
+                await task.child.ensure_ready(self._reason_for(swap.model))
             except LswapError as problem:
                 error = str(problem)
         del self._swaps[swap.swap]
         self.tell(SwapEnded(now=self.clock.seconds(), swap=swap.swap, error=error))
+
+    def _reason_for(self, model: str) -> Reason:
+        """Why a model is loaded: for a client, unless nobody but a preload waits for it."""
+        reasons = [waiter.reason for waiter in self._waiting.values() if waiter.model == model]
+        return Reason.PRELOAD if reasons and Reason.REQUEST not in reasons else Reason.REQUEST
 
     def _swap_broke(self, failure: Failure, task: _SwapTask) -> None:
         """An internal fault costs the requests of this swap, and no more."""
@@ -299,8 +322,11 @@ class Router:
         if task is None or task.given_up:
             return
         task.given_up = True
+        # What wakes is left alone: it is up soon, and can be put to sleep again.
         if task.child.state in (State.STARTING, State.STOPPING):
-            task.child.stop("nobody waits for it any more")
+            task.child.stop(Cause(Reason.SWAP))
+        elif task.child.state is State.SLEEPING:
+            task.child.rest(Cause(Reason.SWAP))
 
     # -- idle times ------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
+from lswap.core.hooks import Cause, Reason
 from lswap.net.tunnel import FLUSH_LIMIT, HURRY, LINGER, Tunnel
 from tests.memory import MemoryLswap, MemorySocket, StandIn
 
@@ -336,7 +337,7 @@ class ModelTests(TunnelCase):
     def test_end_of_the_model(self) -> None:
         """When the process is gone, a client that stays on is not waited for."""
         server = self.open()
-        self.lswap.child("a").stop("test")
+        self.lswap.child("a").stop(Cause(Reason.UNLOAD))
         self.lswap.turn()
         self.shut(server)
         self.assertTrue(self.client.closed)

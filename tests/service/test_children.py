@@ -11,18 +11,20 @@ from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from lswap.core.events import State
+from lswap.core.hooks import Cause, Reason
 from lswap.core.model import Model
 from lswap.errors import StartError
 from lswap.net.agent import UpstreamAgent
 from lswap.net.process import Exit, Group, Processes
 from lswap.net.upstream import Upstream
-from lswap.service import children
+from lswap.service import start
 from lswap.service.children import Child, Tools
 from lswap.service.logs import Logs
 from tests.stand_in import FakeGroup, FakeProcesses, StandIn
 from tests.wires import MemoryReactor
 
 PORT = 5800
+UNLOAD = Cause(Reason.UNLOAD)
 MODEL = Model(id="a", cmd=f"server --port {PORT}", proxy=f"http://127.0.0.1:{PORT}", port=PORT, unload_timeout=10.0)
 
 
@@ -275,7 +277,7 @@ class PortTests(ChildCase):
 
     def test_taken(self) -> None:
         """Somebody who answers there is named, and nothing is spawned."""
-        self.patch(children, "holder_of", lambda port: f"python3 (pid {port})")
+        self.patch(start, "holder_of", lambda port: f"python3 (pid {port})")
         self.server.listen()
         why = self.why(self.start())
         self.assertIn(f"port {PORT} is taken by python3 (pid {PORT})", why)
@@ -285,7 +287,7 @@ class PortTests(ChildCase):
 
     def test_taken_by_nobody_knows_whom(self) -> None:
         """The error says so too where the holder cannot be found."""
-        self.patch(children, "holder_of", lambda port: None)
+        self.patch(start, "holder_of", lambda port: None)
         self.server.listen()
         self.assertIn("is taken by another program", self.why(self.start()))
 
@@ -310,7 +312,7 @@ class PortTests(ChildCase):
         for proxy in (f"http://localhost:{PORT}", f"http://127.0.0.1:{PORT}"):
             self.make(proxy=proxy)
             asked = self.child.ensure_ready()
-            gone = self.child.stop("test")
+            gone = self.child.stop(UNLOAD)
             self.assertIn("aborted", self.why(asked))
             self.successResultOf(gone)
             self.assert_quiet()
@@ -323,7 +325,7 @@ class PortTests(ChildCase):
         asked = self.child.ensure_ready()
         self.reactor.turn()
         self.assertEqual(self.child.state, State.STARTING)
-        self.child.stop("test")
+        self.child.stop(UNLOAD)
         self.assertIn("aborted", self.why(asked))
         self.assertEqual(self.child.state, State.STOPPED)
 
@@ -334,7 +336,7 @@ class StopTests(ChildCase):
     def test_ready(self) -> None:
         """The group is told to stop, with the model's time; the waiter goes on when nothing is left of it."""
         self.ready()
-        gone = self.child.stop("test")
+        gone = self.child.stop(UNLOAD)
         self.assertEqual([(grace, words) for grace, words, _ in self.group.stops], [(10.0, [])])
         self.assertNoResult(gone)
         self.assertEqual(self.states, ["stopping"])
@@ -349,7 +351,7 @@ class StopTests(ChildCase):
         """`cmdStop` is split as a command is, knows the pid, and has the environment of the model."""
         self.make(cmd_stop="docker stop -t 5 'box ${PID}'", env=("MARK=1",))
         self.ready()
-        self.child.stop("test")
+        self.child.stop(UNLOAD)
         _, words, environment = self.group.stops[0]
         self.assertEqual(words, ["docker", "stop", "-t", "5", f"box {self.group.pid}"])
         self.assertEqual(environment, {"PATH": "/bin", "SHARED": "outer", "MARK": "1"})
@@ -360,7 +362,7 @@ class StopTests(ChildCase):
             self.setUp()
             self.make(unload_timeout=unload_timeout)
             asked = self.start(health=503)
-            gone = self.child.stop("test")
+            gone = self.child.stop(UNLOAD)
             self.assertEqual(self.why(asked), "aborted: the model was stopped while it was starting")
             self.assertEqual([stop[0] for stop in self.group.stops], [grace])
             self.reactor.turn()
@@ -369,15 +371,15 @@ class StopTests(ChildCase):
 
     def test_stopped(self) -> None:
         """There is nothing to do, and nobody waits."""
-        self.successResultOf(self.child.stop("test"))
-        self.successResultOf(self.child.stop("test"))
+        self.successResultOf(self.child.stop(UNLOAD))
+        self.successResultOf(self.child.stop(UNLOAD))
         self.assertEqual(self.states, [])
 
     def test_twice(self) -> None:
         """The second one waits for the same end."""
         self.ready()
         self.group.obeys = False
-        first, second = self.child.stop("test"), self.child.stop("test")
+        first, second = self.child.stop(UNLOAD), self.child.stop(UNLOAD)
         self.group.end()
         self.successResultOf(first)
         self.successResultOf(second)
@@ -387,7 +389,7 @@ class StopTests(ChildCase):
         """Who wants it while it ends gets a new process, when the old one is gone and not before."""
         self.ready()
         self.group.obeys = False
-        gone = self.child.stop("test")
+        gone = self.child.stop(UNLOAD)
         asked = self.child.ensure_ready()
         self.reactor.turn(1)
         self.assertEqual((self.child.state, len(self.processes.groups)), (State.STOPPING, 1))
@@ -402,9 +404,9 @@ class StopTests(ChildCase):
         """The last word counts: then it is not started again, and who waited for that is told."""
         self.ready()
         self.group.obeys = False
-        self.child.stop("test")
+        self.child.stop(UNLOAD)
         asked = self.child.ensure_ready()
-        gone = self.child.stop("test")
+        gone = self.child.stop(UNLOAD)
         self.assertIn("aborted", self.why(asked))
         self.group.end()
         self.successResultOf(gone)
@@ -415,7 +417,7 @@ class StopTests(ChildCase):
         self.ready()
         self.assertEqual(self.server.connections, 1)
         self.group.obeys = False
-        self.child.stop("test")
+        self.child.stop(UNLOAD)
         self.reactor.turn()
         self.assertEqual(self.server.connections, 0)
 
@@ -432,7 +434,7 @@ class StopTests(ChildCase):
     def test_dies_during_its_stop(self) -> None:
         """That is the end that was wanted."""
         self.ready()
-        gone = self.child.stop("test")
+        gone = self.child.stop(UNLOAD)
         self.reactor.turn()
         self.successResultOf(gone)
         self.assertEqual(self.states, ["stopping", "stopped"])
@@ -451,7 +453,7 @@ class StopTests(ChildCase):
         gone = self.child.when_gone()
         self.assertEqual(self.states, [])
         self.group.obeys = False
-        self.child.stop("test")
+        self.child.stop(UNLOAD)
         asked = self.child.ensure_ready()
         self.group.end()
         self.successResultOf(gone)
@@ -462,7 +464,7 @@ class StopTests(ChildCase):
         """When the polite end cannot even be asked for, the process is killed instead, and the waiter goes on."""
         self.ready()
         self.patch(self.group, "stop", self.broken)
-        gone = self.child.stop("test")
+        gone = self.child.stop(UNLOAD)
         self.assertEqual(self.group.kills, 1)
         self.reactor.turn()
         self.successResultOf(gone)
@@ -476,7 +478,7 @@ class StopTests(ChildCase):
         """Whoever is told of the states cannot hold up what they stand for."""
         self.on_state = self.broken
         self.successResultOf(self.start())
-        gone = self.child.stop("test")
+        gone = self.child.stop(UNLOAD)
         self.reactor.turn()
         self.successResultOf(gone)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 4)
@@ -486,7 +488,7 @@ class StopTests(ChildCase):
 
         def against(state: State) -> None:
             if state is State.STARTING:
-                self.child.stop("against")
+                self.child.stop(UNLOAD)
 
         self.on_state = against
         asked = self.start()
@@ -509,7 +511,7 @@ class ShutTests(ChildCase):
             self.assertEqual(self.child.state, State.SHUTDOWN)
             self.assertEqual(self.processes.running, [])
             self.assertEqual(self.why(self.child.ensure_ready()), "lswap is shutting down")
-            self.successResultOf(self.child.stop("test"))
+            self.successResultOf(self.child.stop(UNLOAD))
             self.successResultOf(self.child.shut())
             self.assertEqual(self.why(self.child.ensure_ready()), "lswap is shutting down")
 
@@ -520,7 +522,7 @@ class ShutTests(ChildCase):
     def ready_and_stopping(self) -> None:
         """It ends already, and is wanted again."""
         self.ready()
-        self.child.stop("test")
+        self.child.stop(UNLOAD)
         self.child.ensure_ready().addErrback(lambda _: None)
 
     def test_those_who_wait(self) -> None:
@@ -533,7 +535,7 @@ class ShutTests(ChildCase):
     def test_restart_that_was_wanted(self) -> None:
         """A start that waits for the end of the old process does not come any more."""
         self.ready()
-        self.child.stop("test")
+        self.child.stop(UNLOAD)
         asked = self.child.ensure_ready()
         self.child.shut()
         self.assertEqual(self.why(asked), "lswap is shutting down")
