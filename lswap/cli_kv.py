@@ -74,7 +74,7 @@ def _folders(values: dict[str, str | bool]) -> list[str]:
     loaded = tap.load(settings.config, settings.config_dir)
     if loaded.config is None:
         raise _CannotError("\n".join(map(str, loaded.problems)))
-    folders = {}
+    folders: dict[str, None] = {}
     for model in loaded.config.models.values():
         if model.kv_cache.persist:
             own = read_command(model.words, {}).save_path

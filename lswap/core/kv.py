@@ -202,13 +202,9 @@ class Effect:
         self._strikes: dict[str, int] = {}
 
     def answered(self, fingerprint: str, cached: int) -> bool:
-        """The first answer after a restore told this many cached tokens. Whether the feature is off from now on."""
+        """The first answer after a restore told this many cached tokens. Whether that is enough to give it up."""
         if cached > 0:
             self._strikes.pop(fingerprint, None)
             return False
         self._strikes[fingerprint] = self._strikes.get(fingerprint, 0) + 1
-        return self.is_off(fingerprint)
-
-    def is_off(self, fingerprint: str) -> bool:
-        """Whether restores have shown no effect."""
-        return self._strikes.get(fingerprint, 0) >= _STRIKES
+        return self._strikes[fingerprint] >= _STRIKES

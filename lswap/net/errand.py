@@ -10,13 +10,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from treq.client import HTTPClient
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IConsumer
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
+from twisted.web.iweb import IBodyProducer
+from zope.interface import implementer
+
+from lswap.errors import UpstreamClosed
 
 __all__ = ["KEPT", "errand"]
 
@@ -25,29 +30,54 @@ KEPT = 65536
 
 
 def errand(
-    client: HTTPClient, method: str, url: str, headers: Iterable[tuple[str, str]] = (), body: bytes | None = None
+    client: HTTPClient,
+    method: str,
+    url: str,
+    headers: Iterable[tuple[str, str]] = (),
+    body: bytes | None = None,
+    kept: int = KEPT,
 ) -> Deferred[tuple[int, bytes]]:
     """Fires with the status and the beginning of the body once the answer is whole. Cancelling ends the call.
 
-    Fails as the agent of `client` does, and when the answer is cut.
+    Fails as the agent of `client` does, and with UpstreamClosed when the answer is cut.
     """
-    return Deferred.fromCoroutine(_call(client, method, url, headers, body))
+    return Deferred.fromCoroutine(_call(client, method, url, headers, body, kept))
 
 
 async def _call(
-    client: HTTPClient, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes | None
+    client: HTTPClient, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes | None, kept: int
 ) -> tuple[int, bytes]:
     raw = Headers()
     for name, value in headers:
         raw.addRawHeader(name.encode("ascii"), value.encode("utf-8"))
-    answer = await client.request(method, url, headers=raw, data=body, allow_redirects=False, unbuffered=True)
-    return int(answer.code), await _whole(answer)
-
-
-def _whole(answer: Any) -> Deferred[bytes]:
-    taker = _Taker()
+    data = _Body(body) if body is not None else None
+    answer: Any = await client.request(method, url, headers=raw, data=data, allow_redirects=False, unbuffered=True)
+    taker = _Taker(kept)
     answer.deliverBody(taker)
-    return taker.over
+    return int(answer.code), await taker.over
+
+
+@implementer(IBodyProducer)
+class _Body:
+    """A body that is there already. treq's own for bytes waits for the reactor that is installed to turn."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.length = len(data)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        """All at once."""
+        consumer.write(self._data)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Too late."""
+
+    def resumeProducing(self) -> None:
+        """Nothing is left."""
+
+    def stopProducing(self) -> None:
+        """Too late."""
 
 
 class _Taker(Protocol):
@@ -55,18 +85,27 @@ class _Taker(Protocol):
 
     transport: Any
 
-    def __init__(self) -> None:
-        self.over: Deferred[bytes] = Deferred(lambda _: self.transport.abortConnection())
-        self._kept = b""
+    def __init__(self, kept: int) -> None:
+        self.over: Deferred[bytes] = Deferred(self._leave)
+        self._most = kept
+        self._size = 0
+        self._pieces: list[bytes] = []
+        self._unwanted = False
+
+    def _leave(self, _: Deferred[bytes]) -> None:
+        self._unwanted = True
+        self.transport.abortConnection()
 
     def dataReceived(self, data: bytes) -> None:
-        if len(self._kept) < KEPT:
-            self._kept = (self._kept + data)[:KEPT]
+        room = self._most - self._size
+        if room > 0:
+            self._pieces.append(data[:room])
+        self._size += len(data)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 - Twisted's signature
-        if self.over.called:
+        if self.over.called or self._unwanted:
             return
         if reason.check(ResponseDone, PotentialDataLoss):
-            self.over.callback(self._kept)
+            self.over.callback(b"".join(self._pieces))
         else:
-            self.over.errback(reason)
+            self.over.errback(Failure(UpstreamClosed(f"the answer was cut: {reason.getErrorMessage()}")))

@@ -31,6 +31,8 @@ from lswap.net.process import Exit, Group
 from lswap.net.upstream import Upstream
 from lswap.service.doings import Doings
 from lswap.service.hooks import HookRunner
+from lswap.service.kv import KvKeeper
+from lswap.service.kv_run import KvRun
 from lswap.service.sleep import Sleeper
 from lswap.service.stages import Run, Stages, Work
 from lswap.service.start import check_before_spawn, environment_of, healthy, origin_of
@@ -95,6 +97,7 @@ class Child:
         self._doings = Doings(tools.reactor, tools.logs, tools.told)
         self._hooks = HookRunner(tools, self._doings)
         self._sleep = Sleeper(tools, self._hooks, self._doings)
+        self._kept = KvKeeper(tools.kv, self._doings)
         self._stages = Stages(tools.reactor, self._work())
         self._origin = origin_of(model)
         #: The connections to the model's server; None for a proxy URL that leads nowhere.
@@ -102,12 +105,12 @@ class Child:
 
     def _work(self) -> Mapping[HookEvent, Sequence[Work]]:
         """What is done at each event of a life, in this order; the next step of the life comes after all of it."""
-        hooks = self._hooks.run
+        hooks, kept = self._hooks.run, self._kept
         return {
-            HookEvent.WILL_START: (hooks,),
-            HookEvent.STARTUP: (hooks,),
-            HookEvent.WILL_STOP: (hooks,),
-            HookEvent.STOPPED: (hooks,),
+            HookEvent.WILL_START: (hooks, kept.open),
+            HookEvent.STARTUP: (kept.restore, hooks),
+            HookEvent.WILL_STOP: (kept.save, hooks),
+            HookEvent.STOPPED: (kept.close, hooks),
         }
 
     @property
@@ -127,8 +130,13 @@ class Child:
 
     @property
     def doing(self) -> Doing | None:
-        """The hook, sleep or wake that goes on; advice for people."""
+        """The hook, save, restore, sleep or wake that goes on; advice for people."""
         return self._doings.current
+
+    @property
+    def kv(self) -> KvRun | None:
+        """What keeps the KV cache of the process, if anything does."""
+        return self._kept.current
 
     # -- commands --------------------------------------------------------------
 

@@ -12,19 +12,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from treq.client import HTTPClient
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from lswap.core.hooks import HookEvent, Reason
 from lswap.core.kv import Effect
 from lswap.core.kv_command import is_llama_server, read_command
 from lswap.core.model import Config, Model
 from lswap.net import kv_files
+from lswap.service.doings import Doings
 from lswap.service.kv_run import KvRun, words_of
+from lswap.service.stages import Run
 
-__all__ = ["Figures", "KvCaches"]
+__all__ = ["Figures", "KvCaches", "KvKeeper"]
 
 #: Seconds that the disk may take for what is not the server's work.
 _DISK_LIMIT = 10.0
@@ -74,6 +77,8 @@ class KvCaches:
         self.client = client
         self.now = now
         self.effect = Effect()
+        #: By fingerprint: why it is off until lswap ends.
+        self.off: dict[str, str] = {}
         #: By fingerprint: bytes for each token of a cache that was too large once.
         self.large: dict[str, float] = {}
         #: By model.
@@ -106,15 +111,15 @@ class KvCaches:
             del self.figures[gone]
             self._warned.pop(gone, None)
 
-    async def open(self, model: Model, environment: Mapping[str, str]) -> KvRun | None:
-        """Prepare a start of this model; None if it wants nothing. Never fails.
+    async def open(self, model: Model, environment: Mapping[str, str], doings: Doings) -> KvRun | None:
+        """Prepare a start of this model; None if it wants nothing.
 
-        `environment` is that of its process.
+        `environment` is that of its process; `doings` is told what goes on around it.
         """
         if not model.kv_cache.persist:
             self.figures.pop(model.id, None)
             return None
-        run = KvRun(self, model)
+        run = KvRun(self, model, doings)
         if is_llama_server(model.words, model.kv_cache.engine):
             await run.open(read_command(model.words, environment))
         else:
@@ -198,3 +203,46 @@ class KvCaches:
             Deferred.fromCoroutine(self.sweep(folder, None)).addErrback(
                 lambda failure: self._log.failure("internal error while old KV caches were looked for", failure)
             )
+
+
+class KvKeeper:
+    """Keeps the caches of one model: the work of its stages (`lswap.service.stages`), in the order of a life.
+
+    Work never fails: the model goes on without.
+    """
+
+    _log = Logger()
+
+    def __init__(self, caches: KvCaches, doings: Doings) -> None:
+        self._caches = caches
+        self._doings = doings
+        #: What is kept for the process that there is; None for a model that wants nothing of it.
+        self.current: KvRun | None = None
+
+    async def open(self, run: Run, event: HookEvent) -> None:
+        """Before the spawn, after the hooks, which may have put the model's file there."""
+        self.current = None
+        try:
+            self.current = await self._caches.open(run.model, run.environment, self._doings)
+        except CancelledError:
+            raise
+        except Exception:
+            self._log.failure("{model}: kvCache: internal error before a start", model=run.model.id)
+        if self.current is not None:
+            run.words = list(self.current.words)
+
+    async def restore(self, run: Run, event: HookEvent) -> None:
+        """Before the first request, and before the hooks."""
+        if self.current is not None and run.origin is not None:
+            await self.current.restore(f"{run.origin}{run.origin.target(b'/').decode()}".rstrip("/"))
+
+    async def save(self, run: Run, event: HookEvent) -> None:
+        """Before the stop signal, and before the hooks."""
+        if self.current is not None:
+            await self.current.save(run.model)
+
+    async def close(self, run: Run, event: HookEvent) -> None:
+        """After the end, before the hooks."""
+        kept, self.current = self.current, None
+        if kept is not None:
+            await kept.close(crashed=run.cause.reason is Reason.FAILED)

@@ -3,8 +3,8 @@ before the stop.
 
 Combines the decisions (`lswap.core.kv`), the server's calls (`lswap.net.slots`) and the files (`lswap.net.kv_files`, in
 a thread). Nothing here fails a request or holds it up beyond the bounds that are named here: each trouble is a warning,
-and the model goes on without. `lswap.service.children` says when; read `lswap.service.kv` for what models have in
-common. Source: what lswap adds, section 2.
+and the model goes on without. Read `lswap.service.kv` for what models have in common, and for who says when.
+Source: what lswap adds, section 2.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from lswap.core import kv
+from lswap.core.hooks import HookEvent, Outcome
 from lswap.core.kv_answers import Props, SlotRow, parse_props, parse_restored, parse_saved, parse_slots
 from lswap.core.kv_command import SAVE_PATH, ServerCommand
 from lswap.core.model import KvCache, Model
 from lswap.errors import LswapError
 from lswap.net import kv_files
 from lswap.net.slots import Refusal, Slots
+from lswap.service.doings import Doings
 
 if TYPE_CHECKING:
     from lswap.service.kv import Figures, KvCaches
@@ -52,9 +54,10 @@ class KvRun:
 
     _log = Logger()
 
-    def __init__(self, caches: KvCaches, model: Model) -> None:
+    def __init__(self, caches: KvCaches, model: Model, doings: Doings) -> None:
         self._caches = caches
         self._model = model
+        self._doings = doings
         #: The words to start the model with.
         self.words = model.words
         self._command = ServerCommand((), {}, (), False, None)
@@ -66,18 +69,15 @@ class KvRun:
         self._unproven = False
         #: The slot whose restore goes on.
         self._restoring: int | None = None
-        self._step: tuple[str, float] | None = None
+        #: What went wrong since a save or restore began.
+        self._troubles: list[str] = []
         self._reason = ""
 
     # -- what others see -------------------------------------------------------------
 
-    def shown(self) -> dict[str, Any]:
-        """For `/running`: whether it is on, if not then why, and what goes on for how long."""
-        told: dict[str, Any] = {"state": "off" if self._reason else "on", "reason": self._reason}
-        if self._step is not None:
-            doing, since = self._step
-            told |= {"doing": doing, "seconds": round(self._caches.clock.seconds() - since, 3)}
-        return told
+    def shown(self) -> dict[str, str]:
+        """For `/running`: whether it is on, and if not then why."""
+        return {"state": "off" if self._reason else "on", "reason": self._reason}
 
     def switch_off(self, reason: str) -> None:
         """No more of it for this process."""
@@ -109,8 +109,9 @@ class KvRun:
         self._record = opened.record
         for fault in opened.faults:
             caches.warn(model.id, f"{fault}: what was saved is not restored, and saved anew")
-        if caches.effect.is_off(opened.record.fingerprint):
-            self.switch_off(_NO_EFFECT)
+        off = caches.off.get(opened.record.fingerprint)
+        if off is not None:
+            self.switch_off(off)
             return
         self._figures.off = ""
         self._place = opened.place
@@ -120,12 +121,13 @@ class KvRun:
             self.words = (*model.words, SAVE_PATH, opened.place.folder)
 
     async def close(self, crashed: bool) -> None:
-        """The process is gone. Never fails. `crashed`: by itself; then a file that it was restoring is not tried again."""
+        """The process is gone. `crashed`: by itself; then a file that it was restoring is not tried again."""
         slot, self._restoring = self._restoring, None
         try:
             if crashed and slot is not None:
                 self._warn(f"the server ended while slot {slot} was restored; its file is deleted")
-                await self._forget([slot])
+                if not await self._forget([slot]):
+                    self._caches.off[self._record.fingerprint] = "the server ends when it restores, again and again"
         finally:
             if self._place is not None:
                 self._caches.release(self._place)
@@ -148,21 +150,24 @@ class KvRun:
         self._slots = Slots(self._caches.clock, self._caches.client, base, self._command.api_key)
         if not self._record.slots:
             return
-        began = self._begin("restore")
+        began = self._begin(HookEvent.STARTUP, "restore")
+        outcome: Outcome | None = None
         try:
             await Deferred.fromCoroutine(self._restore_all()).addTimeout(RESTORE_LIMIT, self._caches.clock)
+        except CancelledError:
+            self._troubles.append("cut short")
+            raise
         except TookTooLong:
-            slot = self._restoring
+            outcome = Outcome.TIMEOUT
+            slot, self._restoring = self._restoring, None
             self._warn(f"the restore of slot {slot} did not end within {RESTORE_LIMIT:g} s; its file is deleted")
             await self._forget([slot] if slot is not None else [])
-            self._restoring = None
-        except CancelledError:
-            raise
         except Exception:
-            self._log.failure("{model}: kvCache: internal error in a restore", model=self._model.id)
             self._restoring = None
+            self._troubles.append("internal error")
+            self._log.failure("{model}: kvCache: internal error in a restore", model=self._model.id)
         finally:
-            self._end("restore", began)
+            self._end("restore", began, outcome)
 
     async def _restore_all(self) -> None:
         props, loaded = await self._ask_what_it_is()
@@ -212,6 +217,7 @@ class KvRun:
             return
         self._unproven = False
         if self._caches.effect.answered(self._record.fingerprint, cached):
+            self._caches.off[self._record.fingerprint] = _NO_EFFECT
             self.switch_off(_NO_EFFECT)
             self._warn(f"{_NO_EFFECT}; it is off for this command. Another build of the server may do better")
         elif cached == 0:
@@ -223,19 +229,19 @@ class KvRun:
         """Save what is worth it, as this configuration of the model says. Never fails; bounded for each slot."""
         if self._reason or self._slots is None or not model.kv_cache.persist:
             return
-        began = self._begin("save")
-        saved = False
+        began = self._begin(HookEvent.WILL_STOP, "save")
         try:
-            saved = await self._save_all(model)
+            await self._save_all(model)
         except CancelledError:
+            self._troubles.append("cut short")
             raise
         except Exception:
+            self._troubles.append("internal error")
             self._log.failure("{model}: kvCache: internal error in a save", model=model.id)
         finally:
-            self._end("save", began if saved else None)
+            self._end("save", began)
 
-    async def _save_all(self, model: Model) -> bool:
-        """Whether the server was asked to save anything."""
+    async def _save_all(self, model: Model) -> None:
         assert self._slots is not None
         try:
             rows = parse_slots(await self._slots.listed())
@@ -245,13 +251,13 @@ class KvRun:
                 self._warn(f"{self._reason}; start it with --slots, or set kvCache.persist to false")
             else:
                 self._warn(f"nothing is saved: {refusal}. The model's log may say more")
-            return False
+            return
         except _TROUBLES as problem:
             self._warn(f"nothing is saved: GET /slots: {words_of(problem)}. The model's log may say more")
-            return False
+            return
         wanted = [row for row in rows if self._is_wanted(row, model.kv_cache)]
         if not wanted:
-            return False
+            return
         if self._props is None:
             await self._ask_what_it_is()
         for row in wanted:
@@ -259,7 +265,6 @@ class KvRun:
                 break
         assert self._place is not None
         await self._caches.sweep(self._place.base, model.kv_cache.max_bytes)
-        return True
 
     def _is_wanted(self, row: SlotRow, cache: KvCache) -> bool:
         before = self._record.slot(row.number)
@@ -375,17 +380,19 @@ class KvRun:
             self._record = msgspec.structs.replace(self._record, build=props.build_info, loaded=loaded)
         return props, loaded
 
-    async def _forget(self, slots: Collection[int]) -> None:
-        """What was kept of these slots is of no use."""
+    async def _forget(self, slots: Collection[int]) -> bool:
+        """What was kept of these slots is of no use; whether the next start will know as well."""
         if self._place is None or not slots:
-            return
-        left = self._record.without(slots)
+            return True
+        record = self._record
+        self._record = record.without(slots)
+        self._count()
         try:
-            await self._caches.aside(kv_files.forget, self._place, self._record, slots)
+            await self._caches.aside(kv_files.forget, self._place, record, slots)
         except _TROUBLES as problem:
             self._warn(f"{self._place.folder}: {words_of(problem)}. Is it a folder that can be written?")
-        self._record = left
-        self._count()
+            return False
+        return True
 
     def _name(self, slot: int) -> str:
         assert self._place is not None
@@ -395,14 +402,15 @@ class KvRun:
         self._figures.bytes = sum(saved.bytes for saved in self._record.slots)
 
     def _warn(self, text: str) -> None:
+        self._troubles.append(text)
         self._caches.warn(self._model.id, text)
 
-    def _begin(self, op: str) -> float:
-        began = self._caches.clock.seconds()
-        self._step = (op, began)
-        return began
+    def _begin(self, event: HookEvent, op: str) -> float:
+        self._troubles.clear()
+        self._doings.begin(self._model.id, event, f"kvCache {op}")
+        return self._caches.clock.seconds()
 
-    def _end(self, op: str, began: float | None) -> None:
-        self._step = None
-        if began is not None:
-            self._figures.took(op, self._caches.clock.seconds() - began)
+    def _end(self, op: str, began: float, outcome: Outcome | None = None) -> None:
+        self._figures.took(op, self._caches.clock.seconds() - began)
+        troubles = "; ".join(self._troubles)
+        self._doings.end(outcome or (Outcome.FAILED if troubles else Outcome.OK), troubles, warned=True)

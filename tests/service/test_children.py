@@ -19,6 +19,7 @@ from lswap.net.process import Exit, Group, Processes
 from lswap.net.upstream import Upstream
 from lswap.service import start
 from lswap.service.children import Child, Tools
+from lswap.service.kv import KvCaches
 from lswap.service.logs import Logs
 from tests.stand_in import FakeGroup, FakeProcesses, StandIn
 from tests.wires import MemoryReactor
@@ -47,13 +48,15 @@ class ChildCase(SynchronousTestCase):
         """Have a child for a model that differs from the usual one."""
         fields = {name: getattr(MODEL, name) for name in MODEL.__struct_fields__ if name != "words"}
         self.model = Model(**(fields | changes))
+        client = HTTPClient(UpstreamAgent(lambda origin: cast(Upstream, self.child.upstream)))
         tools = Tools(
             reactor=self.reactor,
             processes=cast(Processes, self.processes),
-            client=HTTPClient(UpstreamAgent(lambda origin: cast(Upstream, self.child.upstream))),
+            client=client,
             logs=self.logs,
             environment={"PATH": "/bin", "SHARED": "outer"},
             in_thread=self.in_thread,
+            kv=KvCaches(self.reactor, client, self.in_thread, {}),
         )
         self.child = Child(self.model, tools, self.told_state)
 

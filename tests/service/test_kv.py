@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from treq.client import HTTPClient
@@ -12,13 +12,16 @@ from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from lswap.core.hooks import Doing, Outcome
 from lswap.core.model import Config, KvCache, Model
 from lswap.net import kv_files
 from lswap.net.agent import UpstreamAgent
 from lswap.net.dial import Origin
 from lswap.net.upstream import Upstream
+from lswap.service.doings import Doings
 from lswap.service.kv import KvCaches
 from lswap.service.kv_run import KvRun
+from lswap.service.logs import Logs
 from tests.slot_server import TOKEN, SlotServer
 from tests.stand_in import StandIn
 from tests.wires import MemoryReactor
@@ -47,6 +50,8 @@ class KvCase(SynchronousTestCase):
         self.now = 1_000_000.0
         self.begin()
         self.model = self.make()
+        self.told: list[Doing] = []
+        self.doings = Doings(self.reactor, Logs(lambda data: None), self.told.append)
         self.logged: list[tuple[str, str]] = []
         observer: Any = self._observe
         globalLogPublisher.addObserver(observer)
@@ -97,9 +102,13 @@ class KvCase(SynchronousTestCase):
         while self.server.work():
             self.reactor.turn()
 
+    def opened(self, model: Model | None = None) -> Coroutine[Any, Any, KvRun | None]:
+        """What is to be done before a start."""
+        return self.caches.open(model or self.model, {}, self.doings)
+
     def start(self, model: Model | None = None) -> KvRun:
         """A process starts, and is ready."""
-        run = self.wait(self.caches.open(model or self.model, {}))
+        run = self.wait(self.opened(model))
         assert isinstance(run, KvRun)
         words = run.words
         self.server.folder = words[words.index("--slot-save-path") + 1] if "--slot-save-path" in words else ""
@@ -151,10 +160,12 @@ class SaveAndRestoreTests(KvCase):
         figures = self.caches.figures_of("a")
         self.assertEqual((figures.saved_tokens, figures.restored_tokens, figures.bytes), (150, 150, 1500))
         self.assertEqual({op: count for op, (count, _) in figures.seconds.items()}, {"save": 1, "restore": 1})
+        ended = [(done.action, done.outcome) for done in self.told if done.outcome is not None]
+        self.assertEqual(ended, [("kvCache save", Outcome.OK), ("kvCache restore", Outcome.OK)])
 
     def test_not_wanted(self) -> None:
         """A model without `persist` has none of it."""
-        self.assertIsNone(self.wait(self.caches.open(self.make(persist=False), {})))
+        self.assertIsNone(self.wait(self.opened(self.make(persist=False))))
         self.assertFalse(self.folder.exists())
 
     def test_no_llama_server(self) -> None:
@@ -267,6 +278,19 @@ class TroubleTests(KvCase):
         for part in ("a: kvCache: ", *parts):
             self.assertIn(part, found[0])
 
+    def assert_doing(self, event: str, action: str) -> None:
+        """Whoever watches sees that this goes on."""
+        doing = self.doings.current
+        assert doing is not None
+        self.assertEqual((doing.model, doing.event, doing.action), ("a", event, action))
+
+    def assert_done(self, outcome: Outcome, seconds: float, detail: str) -> None:
+        """It is over, with this end."""
+        self.assertIsNone(self.doings.current)
+        done = self.told[-1]
+        self.assertEqual((done.outcome, round(done.seconds or 0.0, 3)), (outcome, seconds))
+        self.assertIn(detail, done.detail)
+
     def test_no_such_call(self) -> None:
         """Off for this start; the same warning does not come again, and the next start tries again."""
         for status in (501, 404):
@@ -302,13 +326,12 @@ class TroubleTests(KvCase):
         run = self.start()
         done = Deferred.fromCoroutine(run.save(self.model))
         self.turn()
-        self.assertEqual(run.shown()["doing"], "save")
+        self.assert_doing("on_will_stop", "kvCache save")
         self.turn(9.9)
-        self.assertEqual(run.shown()["seconds"], 9.9)
         self.assertNoResult(done)
         self.turn(0.2)
         self.successResultOf(done)
-        self.assertNotIn("doing", run.shown())
+        self.assert_done(Outcome.FAILED, 10.1, "nothing is saved")
         self.assert_warned("no answer in time")
 
     def test_save_that_fails(self) -> None:
@@ -407,7 +430,7 @@ class TroubleTests(KvCase):
 
         self.thread = hang
         for attempts in (1, 2, 2):
-            done = Deferred.fromCoroutine(self.caches.open(self.model, {}))
+            done = Deferred.fromCoroutine(self.opened())
             self.turn(10.1)
             run = self.successResultOf(done)
             assert run is not None
@@ -453,15 +476,16 @@ class TroubleTests(KvCase):
         """A minute for all of them; the file that held it up is deleted."""
         self.saved()
         self.server.how = {"restore": "hang"}
-        run = self.wait(self.caches.open(self.model, {}))
+        run = self.wait(self.opened())
         done = Deferred.fromCoroutine(run.restore(BASE))
         self.turn()
-        self.assertEqual(run.shown()["doing"], "restore")
+        self.assert_doing("on_startup", "kvCache restore")
         self.turn(59.9)
         self.assertNoResult(done)
         self.turn(0.2)
         self.successResultOf(done)
         self.assert_warned("slot 0", "60 s")
+        self.assert_done(Outcome.TIMEOUT, 60.1, "slot 0")
         self.assertFalse(run.restoring)
         self.assertEqual(self.files(), {})
 
@@ -472,7 +496,7 @@ class TroubleTests(KvCase):
         self.start()
         self.assertEqual(self.server.slots[0], 100)
         self.server.how = {"props": "hang"}
-        run = self.wait(self.caches.open(self.model, {}))
+        run = self.wait(self.opened())
         done = Deferred.fromCoroutine(run.restore(BASE))
         self.turn()
         self.turn(10.1)
@@ -483,7 +507,7 @@ class TroubleTests(KvCase):
         """Does not get that file again."""
         self.saved()
         self.server.how = {"restore": "hang"}
-        run = self.wait(self.caches.open(self.model, {}))
+        run = self.wait(self.opened())
         done = Deferred.fromCoroutine(run.restore(BASE))
         self.turn()
         self.assertTrue(run.restoring)
@@ -497,7 +521,7 @@ class TroubleTests(KvCase):
         """By a stop: the file is not to blame."""
         self.saved()
         self.server.how = {"restore": "hang"}
-        run = self.wait(self.caches.open(self.model, {}))
+        run = self.wait(self.opened())
         done = Deferred.fromCoroutine(run.restore(BASE))
         self.turn()
         done.cancel()
