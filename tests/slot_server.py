@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.stand_in import Served, StandIn
@@ -32,6 +32,8 @@ class SlotServer:
         self.calls: list[str] = []
         #: Headers of the last one.
         self.headers: Mapping[str, str] = {}
+        #: Answers all other requests.
+        self.others: Callable[[Served], object] = lambda request: request.answer(404)
         self._done = 0
 
     def work(self) -> bool:
@@ -44,6 +46,9 @@ class SlotServer:
 
     def _answer(self, request: Served) -> None:
         path, _, query = request.target.partition("?")
+        if not path.startswith(("/slots", "/props")):
+            self.others(request)
+            return
         self.headers = dict(request.headers)
         call = {"/slots": "list", "/props": "props"}.get(path) or query.removeprefix("action=")
         number = int(path.rpartition("/")[2]) if path.startswith("/slots/") else 0

@@ -514,7 +514,9 @@ class Child:
             self._sleep.failed(self.model.id, what, text)
         else:
             self._log.info("{model}: ended, {words}", model=self.model.id, words=exit.words)
-        self._tell(self._machine.exited, text, Cause(reason))
+        # A server may die of a file that it restores: its next start does without, and nobody else has to know.
+        spoilt = self.kv is not None and self.kv.restoring
+        self._tell(self._machine.spoilt if spoilt else self._machine.exited, text, Cause(reason))
 
     def process_gone(self) -> None:
         """Nothing of the process group is left."""

@@ -16,11 +16,12 @@ import msgspec
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from lswap.core import kv
 from lswap.core.hooks import HookEvent, Outcome
-from lswap.core.kv_answers import Props, SlotRow, parse_props, parse_restored, parse_saved, parse_slots
+from lswap.core.kv_answers import AnswerError, Props, SlotRow, parse_props, parse_restored, parse_saved, parse_slots
 from lswap.core.kv_command import SAVE_PATH, ServerCommand
 from lswap.core.model import KvCache, Model
 from lswap.errors import LswapError
@@ -35,6 +36,8 @@ __all__ = ["RESTORE_LIMIT", "KvRun", "words_of"]
 
 #: Seconds that all restores of a start may take together.
 RESTORE_LIMIT = 60.0
+#: Seconds that the news of a server's death may take longer than the end of its connections.
+_DEATH_NOTICE = 1.0
 _NO_EFFECT = "two restores in a row had no effect: the server computed the whole prompt again"
 #: What a trouble may be that is no fault of ours.
 _TROUBLES = (LswapError, TookTooLong, OSError)
@@ -194,6 +197,9 @@ class KvRun:
         except CancelledError:
             raise
         except _TROUBLES as problem:
+            if not isinstance(problem, Refusal | AnswerError):
+                # Should the server have died of it, the news of that cuts this short: see `close`.
+                await deferLater(clock, _DEATH_NOTICE, lambda: None)
             self._warn(f"slot {saved.slot} could not be restored ({words_of(problem)}); its file is deleted")
             await self._forget([saved.slot])
             return

@@ -461,7 +461,14 @@ class TroubleTests(KvCase):
             self.logged.clear()
             self.server.calls.clear()
             self.server.how = {"restore": how}
-            self.wait(self.start().close(crashed=False))
+            run = self.wait(self.opened())
+            done = Deferred.fromCoroutine(run.restore(BASE))
+            self.turn()
+            for _ in range(2 if how == "cut" else 0):
+                self.assertNoResult(done)
+                self.turn(1.0)
+            self.successResultOf(done)
+            self.wait(run.close(crashed=False))
             self.assertEqual(self.server.calls, ["props", "restore 0", "restore 1"])
             found = self.warnings
             self.assertEqual(len(found), 2)
