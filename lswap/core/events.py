@@ -68,6 +68,8 @@ class SwapEnded(Event, frozen=True):
 
     swap: int
     error: str | None
+    #: Whether the error is that of a hook.
+    hook: bool = False
 
 
 class Unload(Event, frozen=True):

@@ -229,7 +229,7 @@ class Scheduler:
                 del self._board.waiting[request.ticket]
                 self._grant(request.ticket, swap.model, effects)
             else:
-                self._refuse(request, Refusal.FAILED, effects, event.error)
+                self._refuse(request, Refusal.HOOK if event.hook else Refusal.FAILED, effects, event.error)
         return swap.model
 
     # -- from people and timers --------------------------------------------------------------------------------------

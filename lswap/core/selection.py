@@ -13,7 +13,7 @@ from lswap.core.events import State
 
 __all__ = ["Choice", "Target", "choose"]
 
-_WARM = (State.READY, State.STARTING)
+_WARM = (State.READY, State.WAKING, State.STARTING)
 _LEAVING = (State.STOPPING, State.SHUTDOWN)
 
 

@@ -66,7 +66,19 @@ class Call:
     `head` is the request's, with the empty line, in pieces. `sink` is None once it is to hear no more.
     """
 
-    __slots__ = ("body", "connection", "dialing", "head", "method", "paused", "reused", "sink", "switched", "upgrade")
+    __slots__ = (
+        "body",
+        "connection",
+        "dialing",
+        "head",
+        "method",
+        "paused",
+        "repeated",
+        "reused",
+        "sink",
+        "switched",
+        "upgrade",
+    )
 
     def __init__(self, method: bytes, head: Sequence[bytes], body: Body | None, sink: Sink) -> None:
         self.method = method
@@ -79,6 +91,8 @@ class Call:
         self.dialing: Deferred[Any] | None = None
         #: Whether the connection has served before.
         self.reused = False
+        #: Whether this is its second attempt: a connection that had served before closed under the first.
+        self.repeated = False
         #: Whether the taker of the answer is full.
         self.paused = False
         #: The protocols that the request asks to switch to, in lower case.

@@ -332,7 +332,7 @@ class Connection(Protocol):
             origin = self._upstream.origin
             call.fail(ConnectFailed(f"no secure connection to {origin}: {reason.getErrorMessage()}"))
         elif call.reused and not self._heard and call.method in _SAFE and call.sink is not None:
-            call.reused = False
+            call.reused, call.repeated = False, True
             self._upstream.send_fresh(call)
         else:
             how = "closed" if done else "reset"

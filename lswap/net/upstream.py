@@ -99,6 +99,11 @@ class Upstream:
         error = failure.value
         if not isinstance(error, UpstreamError):
             error = ConnectFailed(f"no connection to {self.origin}: {failure.getErrorMessage()}")
+        if call.repeated:
+            # The first attempt may be what the server died of; nobody is to start it again for the same request.
+            error = UpstreamClosed(
+                "the model server closed the connection before it answered, and cannot be reached now"
+            )
         self._fail_soon(call, error)
 
     def _fail_soon(self, call: Call, error: UpstreamError) -> None:

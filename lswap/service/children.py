@@ -8,28 +8,26 @@ group is; `lswap.service.router` says when.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
-import msgspec
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.defer import TimeoutError as TookTooLong
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from lswap.core.child import ChildInputs, Life, Step, new_child
+from lswap.core.child import Step
 from lswap.core.command import split
 from lswap.core.difference import same_process
 from lswap.core.events import State
 from lswap.core.hooks import Cause, Doing, HookEvent, Reason
-from lswap.core.model import Model
+from lswap.core.model import Hooks, Model
 from lswap.errors import LswapError, StartError
-from lswap.net.process import Exit, Group
+from lswap.net.command import GRACE
+from lswap.net.process import UNKILLABLE, Exit, Group
 from lswap.net.upstream import Upstream
 from lswap.service.doings import Doings
+from lswap.service.driver import Driver, Given
 from lswap.service.hooks import HookRunner
 from lswap.service.kv import KvKeeper
 from lswap.service.kv_run import KvRun
@@ -39,7 +37,7 @@ from lswap.service.start import check_before_spawn, environment_of, healthy, ori
 from lswap.service.tools import Tools
 from lswap.service.waiters import Waiters
 
-__all__ = ["SHUTDOWN_HOOKS", "Child", "Tools"]
+__all__ = ["SHUTDOWN_HOOKS", "Child"]
 
 #: Seconds that the process of a start that came to nothing may take to end.
 _ABORT_GRACE = 5.0
@@ -52,16 +50,6 @@ _GONE = (State.STOPPED, State.SHUTDOWN)
 _ABORTED = "aborted: the model was stopped while it was starting"
 
 
-class _Input(msgspec.Struct, frozen=True):
-    """Something that happens to the child."""
-
-    told: Callable[[], None]
-    #: What those who wait for readiness are told, should it end their wait.
-    error: str
-    #: Why, should it begin the end of the process, or its sleep; None for the same reason as before.
-    cause: Cause | None
-
-
 class Child:
     """The owner of one model's process."""
 
@@ -72,15 +60,11 @@ class Child:
         self.model = model
         self._tools = tools
         self._on_state = on_state
-        self._life = Life()
-        self._machine: ChildInputs = new_child(self._life)
-        self._inputs: deque[_Input] = deque()
-        self._busy = False
+        self._driver = Driver(model.id, self._state_changed, self._carry_out, self._tell_waiters)
+        self._machine = self._driver.machine
         #: The life that goes on; None when nothing was begun, and from the end of the process on.
         self._run: Run | None = None
         self._group: Group | None = None
-        #: What the machine waits for: preparation, start, hooks, sleep, wake.
-        self._task: Deferred[None] | None = None
         self._wanted = Cause(Reason.REQUEST)
         self._began = 0.0
         self._tail = b""
@@ -90,13 +74,11 @@ class Child:
         self._until_idle = Waiters()
         self._until_shut = Waiters()
         self._until_lost = Waiters()
-        self._asleep_since = 0.0
-        self._wake_by: IDelayedCall | None = None
         #: What the process is to be when it starts next, if that is not `model`.
         self._next: Model | None = None
         self._doings = Doings(tools.reactor, tools.logs, tools.told)
         self._hooks = HookRunner(tools, self._doings)
-        self._sleep = Sleeper(tools, self._hooks, self._doings)
+        self._sleep = Sleeper(tools, self._hooks, self._doings, lambda: self.stop(Cause(Reason.TTL)))
         self._kept = KvKeeper(tools.kv, self._doings)
         self._stages = Stages(tools.reactor, self._work())
         self._origin = origin_of(model)
@@ -116,7 +98,7 @@ class Child:
     @property
     def state(self) -> State:
         """Where the process is in its life; advice for listings, never a reason to act."""
-        return self._life.state
+        return self._driver.state
 
     @property
     def outdated(self) -> bool:
@@ -138,6 +120,12 @@ class Child:
         """What keeps the KV cache of the process, if anything does."""
         return self._kept.current
 
+    @property
+    def end_takes(self) -> float:
+        """Seconds that the end of the process may take when lswap ends, hooks and saves included."""
+        hooked = self.model.hooks != Hooks() or self.kv is not None or self.doing is not None
+        return self.model.unload_timeout + (SHUTDOWN_HOOKS + GRACE + UNKILLABLE if hooked else 0.0)
+
     # -- commands --------------------------------------------------------------
 
     def adopt(self, model: Model) -> bool:
@@ -145,7 +133,7 @@ class Child:
 
         The new one then comes into force with the next start; everything that does not touch the process at once.
         """
-        self._sleep.reset()
+        self._sleep.adopt(model)
         if self._run is None:
             self._become(model)
         elif same_process(self.model, model):
@@ -153,8 +141,6 @@ class Child:
             self._next = None
             if self.upstream is not None:
                 self.upstream.set_timeouts(model.timeouts.connect, model.timeouts.response_header)
-            if self._life.state is State.ASLEEP:
-                self._limit_sleep()
         else:
             self._next = model
         return self._next is not None
@@ -167,7 +153,7 @@ class Child:
         waiter = self._until_ready.add()
         self._wanted = Cause(reason)
         # Nothing but a shutdown lets a start fail before it begins.
-        self._tell(self._machine.start)
+        self._driver.tell(self._machine.start)
         return waiter
 
     def rest(self, cause: Cause) -> Deferred[None]:
@@ -175,24 +161,24 @@ class Child:
         if self.outdated or not self._sleep.can(self.model):
             return self.stop(cause)
         waiter = self._until_away.add()
-        if self._life.state is State.READY:
+        if self._driver.state is State.READY:
             self._log.info("{model}: going to sleep ({why})", model=self.model.id, why=str(cause))
-        self._tell(self._machine.rest, _ABORTED, cause)
+        self._driver.tell(self._machine.rest, Given(StartError(_ABORTED), cause))
         return waiter
 
     def stop(self, cause: Cause) -> Deferred[None]:
         """End the process, whatever it does. Fires when nothing of it is left; at once when there is none."""
         waiter = self.when_gone()
-        if self._life.state not in (*_GONE, State.STOPPING):
+        if self._driver.state not in (*_GONE, State.STOPPING):
             self._log.info("{model}: stopping ({why})", model=self.model.id, why=str(cause))
-        self._tell(self._machine.stop, _ABORTED, cause)
+        self._driver.tell(self._machine.stop, Given(StartError(_ABORTED), cause))
         return waiter
 
     def shut(self) -> Deferred[None]:
         """End the process for good. Fires when nothing of it is left, and all that follows is done."""
         waiter = self._until_shut.add()
         self._stages.limit(SHUTDOWN_HOOKS)
-        self._tell(self._machine.shut, cause=Cause(Reason.SHUTDOWN))
+        self._driver.tell(self._machine.shut, Given(cause=Cause(Reason.SHUTDOWN)))
         return waiter
 
     def kill(self) -> None:
@@ -224,7 +210,7 @@ class Child:
 
         For a connection that was refused. May be cancelled.
         """
-        if self._life.state is not State.READY:
+        if self._driver.state is not State.READY:
             return succeed(True)
         waiter = self._until_lost.add()
         waiter.addTimeout(within, self._tools.reactor)
@@ -237,51 +223,35 @@ class Child:
 
     # -- the machine -------------------------------------------------------------
 
-    def _tell(
-        self, told: Callable[[], None], error: str = "lswap is shutting down", cause: Cause | None = None
-    ) -> None:
-        """Give one input to the machine and carry out what is due; inputs that come meanwhile wait their turn."""
-        self._inputs.append(_Input(told, error, cause))
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._inputs:
-                self._work_off(self._inputs.popleft())
-        finally:
-            self._busy = False
-        self._tell_waiters()
-
     def _tell_waiters(self) -> None:
         """Let those go on who wait for a state that is reached."""
-        if self._busy or self._life.state not in _GONE:
+        if self._driver.busy or self._driver.state not in _GONE:
             return
         self._until_gone.fire()
-        if self._task is None and not self._busy:
+        if not self._driver.waits:
             self._until_idle.fire()
-
-    def _work_off(self, given: _Input) -> None:
-        before = self._life.state
-        given.told()
-        steps = self._life.take()
-        now = self._life.state
-        if now is not before:
-            self._tell_state()
-            if before is State.READY:
-                self._until_lost.fire()
-            elif before is State.ASLEEP:
-                self._let_sleep()
-        for step in steps:
-            try:
-                self._carry_out(step, given)
-            except Exception:
-                self._log.failure("{model}: internal error at {step}", model=self.model.id, step=step)
-                if step in (Step.END, Step.ABORT):
-                    self._kill_group()
-                elif step in _WORK:
-                    self._tell(self._machine.failed, "internal error")
-        if now is State.SHUTDOWN:
+        if self._driver.state is State.SHUTDOWN:
             self._until_shut.fire()
+
+    def _state_changed(self, before: State) -> None:
+        try:
+            self._on_state(self.model.id, self._driver.state)
+        except Exception:
+            self._log.failure("{model}: a new state could not be told", model=self.model.id)
+        if before is State.READY:
+            self._until_lost.fire()
+        elif before is State.ASLEEP:
+            self._sleep.over()
+
+    def _carry_out(self, step: Step, given: Given) -> None:
+        try:
+            self._do(step, given)
+        except Exception:
+            self._log.failure("{model}: internal error at {step}", model=self.model.id, step=step)
+            if step in (Step.END, Step.ABORT):
+                self._kill_group()
+            elif step in _WORK:
+                self._driver.tell(self._machine.failed, Given(StartError("internal error")))
 
     def _become(self, model: Model) -> None:
         """Another configuration, while there is no process."""
@@ -305,19 +275,15 @@ class Child:
             timeouts.idle_conn,
         )
 
-    def _tell_state(self) -> None:
-        try:
-            self._on_state(self.model.id, self._life.state)
-        except Exception:
-            self._log.failure("{model}: a new state could not be told", model=self.model.id)
-
-    def _carry_out(self, step: Step, given: _Input) -> None:
+    def _do(self, step: Step, given: Given) -> None:
         if step is Step.READY:
             self._until_ready.fire()
         elif step is Step.FAILED:
-            self._until_ready.fire(StartError(given.error))
+            self._until_ready.fire(given.error)
         elif step is Step.AWAY:
-            self._fell_asleep()
+            self._until_away.fire()
+            if self._driver.state is State.ASLEEP:
+                self._sleep.begun(self.model)
         elif step is Step.STOPPED:
             self._until_away.fire()
             self._until_gone.fire()
@@ -333,65 +299,28 @@ class Child:
             run.ending = True
             run.cause = cause or run.cause
         if step is Step.SPAWN:
-            self._do(self._bring_up(run), self._machine.healthy, self._start_failed)
+            self._driver.begin(self._bring_up(run), self._machine.healthy, self._start_failed)
         elif step is Step.WARM:
-            self._do(self._warm(run), self._machine.done, self._start_failed)
+            self._driver.begin(self._warm(run), self._machine.done, self._start_failed)
         elif step is Step.SLEEP:
             run.cause = cause or run.cause
-            self._do(self._sleep.fall_asleep(run), self._machine.done, partial(self._sleep_failed, HookEvent.SLEEP))
+            self._driver.begin(
+                self._sleep.fall_asleep(run), self._machine.done, partial(self._sleep_failed, HookEvent.SLEEP)
+            )
         elif step is Step.WAKE:
             run.cause = self._wanted
-            self._do(self._sleep.wake(run), self._machine.done, partial(self._sleep_failed, HookEvent.WAKE))
+            self._driver.begin(self._sleep.wake(run), self._machine.done, partial(self._sleep_failed, HookEvent.WAKE))
         elif step is Step.PART:
-            self._do(self._stage(HookEvent.WILL_STOP, run), self._machine.done, self._stage_failed)
+            self._driver.begin(self._stage(HookEvent.WILL_STOP, run), self._machine.done, self._stage_failed)
         elif step is Step.CLEAR:
             self._run = None
-            self._do(self._stage(HookEvent.STOPPED, run), self._machine.done, self._stage_failed)
+            self._driver.begin(self._stage(HookEvent.STOPPED, run), self._machine.done, self._stage_failed)
             if self._next is not None:
                 self._become(self._next)
         elif step is Step.END:
             self._end(run, self.model.unload_timeout)
         elif step is Step.ABORT:
             self._end(run, min(self.model.unload_timeout, _ABORT_GRACE))
-
-    # -- what takes time -------------------------------------------------------------
-
-    def _do(
-        self,
-        work: Coroutine[Any, Any, None],
-        done: Callable[[], None],
-        failed: Callable[[Failure], tuple[str, Cause | None]],
-    ) -> None:
-        """Begin what the machine waits for, in place of what went on before; its end is an input.
-
-        `failed` says what waiters are told and why the end begins, should it do so.
-        """
-        self._drop_task()
-        task = self._task = Deferred.fromCoroutine(work)
-
-        def finish(told: Callable[[], None]) -> None:
-            # Another input may have begun something else while this one waited its turn.
-            if self._task is task:
-                self._task = None
-                told()
-
-        def over(result: object) -> None:
-            if self._task is not task:
-                if isinstance(result, Failure) and not result.check(CancelledError, LswapError):
-                    self._log.failure("{model}: internal error in what was cut short", result, model=self.model.id)
-            elif isinstance(result, Failure):
-                error, cause = failed(result)
-                self._tell(partial(finish, self._machine.failed), error, cause)
-            else:
-                self._tell(partial(finish, done))
-
-        task.addBoth(over)
-        task.addErrback(lambda failure: self._log.failure("{model}: internal error", failure, model=self.model.id))
-
-    def _drop_task(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
 
     async def _stage(self, event: HookEvent, run: Run) -> None:
         await self._stages.begin(event, run)
@@ -405,7 +334,7 @@ class Child:
         self._tail = b""
         environment = environment_of(self.model, self._tools.environment)
         self._run = Run(self.model, self._origin, environment, self._wanted)
-        self._do(self._stage(HookEvent.WILL_START, self._run), self._machine.done, self._start_failed)
+        self._driver.begin(self._stage(HookEvent.WILL_START, self._run), self._machine.done, self._start_failed)
 
     async def _bring_up(self, run: Run) -> None:
         await check_before_spawn(self._tools, run)
@@ -423,57 +352,33 @@ class Child:
         )
         self._tail = b""
 
-    def _start_failed(self, failure: Failure) -> tuple[str, Cause | None]:
-        if failure.check(StartError):
-            error = str(failure.value)
-        else:
+    def _start_failed(self, failure: Failure) -> Given:
+        error = failure.value
+        if not isinstance(error, StartError):
             self._log.failure("{model}: the start failed in an unforeseen way", failure, model=self.model.id)
-            error = f"internal error during the start: {failure.getErrorMessage()}"
-        self._log.error("{model}: did not start: {why}", model=self.model.id, why=error)
-        return error, Cause(Reason.FAILED)
+            error = StartError(f"internal error during the start: {failure.getErrorMessage()}")
+        self._log.error("{model}: did not start: {why}", model=self.model.id, why=str(error))
+        return Given(error, Cause(Reason.FAILED))
 
     # -- sleep ------------------------------------------------------------------------
 
-    def _fell_asleep(self) -> None:
-        self._until_away.fire()
-        if self._life.state is State.ASLEEP and self._wake_by is None:
-            self._asleep_since = self._tools.reactor.seconds()
-            self._limit_sleep()
-
-    def _limit_sleep(self) -> None:
-        """Let the time run after which a model that sleeps is stopped."""
-        self._let_sleep()
-        limit = self.model.sleep.max_asleep if self.model.sleep is not None else 0.0
-        if limit > 0:
-            due = max(0.0, self._asleep_since + limit - self._tools.reactor.seconds())
-            self._wake_by = self._tools.reactor.callLater(due, self._slept_enough)
-
-    def _let_sleep(self) -> None:
-        timer, self._wake_by = self._wake_by, None
-        if timer is not None:
-            timer.cancel()
-
-    def _slept_enough(self) -> None:
-        self._wake_by = None
-        self.stop(Cause(Reason.TTL))
-
-    def _sleep_failed(self, what: HookEvent, failure: Failure) -> tuple[str, Cause | None]:
+    def _sleep_failed(self, what: HookEvent, failure: Failure) -> Given:
         if not failure.check(LswapError):
             self._log.failure(
                 "{model}: {what} failed in an unforeseen way", failure, model=self.model.id, what=what.value
             )
         self._sleep.failed(self.model.id, what, failure.getErrorMessage())
-        return _ABORTED, None
+        return Given(StartError(_ABORTED))
 
     # -- ending ----------------------------------------------------------------------
 
-    def _stage_failed(self, failure: Failure) -> tuple[str, Cause | None]:
+    def _stage_failed(self, failure: Failure) -> Given:
         """The hooks of an end broke; the end goes on."""
         self._log.failure("{model}: internal error in hooks", failure, model=self.model.id)
-        return _ABORTED, None
+        return Given(StartError(_ABORTED))
 
     def _end(self, run: Run, grace: float) -> None:
-        self._drop_task()
+        self._driver.drop()
         if self.upstream is not None:
             self.upstream.forget_idle()
         if self._group is None:
@@ -484,14 +389,19 @@ class Child:
 
     def _tell_gone(self) -> None:
         """Nothing is left, once a hook that was cut short is gone as well."""
-        self._hooks.quiet().addCallback(lambda _: self._tell(self._machine.gone))
+
+        def tell(_: None) -> None:
+            if self._group is None:
+                self._driver.tell(self._machine.gone)
+
+        self._hooks.quiet().addCallback(tell)
 
     # -- what the process does ----------------------------------------------------------
 
     def process_output(self, data: bytes) -> None:
         """Output of the process: into its log, and while it starts into the text of a possible error."""
         self._tools.logs.model_output(self.model.id, data)
-        if self._life.state is State.STARTING:
+        if self._driver.state is State.STARTING:
             self._tail = (self._tail + data)[-_TAIL:]
 
     def process_exited(self, exit: Exit) -> None:
@@ -500,23 +410,24 @@ class Child:
         reason = Reason.EXIT
         if self._run is not None:
             self._run.pid = None
-        if self._life.state is State.STARTING:
+        if self._driver.state is State.STARTING:
             reason = Reason.FAILED
             said = self._tail.decode("utf-8", "replace").strip()
             text = f"{text}; its last output: {said}" if said else text
             self._log.error("{model}: {why}", model=self.model.id, why=text)
-        elif self._life.state in (State.READY, State.ASLEEP):
+        elif self._driver.state in (State.READY, State.ASLEEP):
             self._log.warn(
                 "{model} upstream process exited unexpectedly: {words}", model=self.model.id, words=exit.words
             )
-        elif self._life.state in (State.SLEEPING, State.WAKING):
-            what = HookEvent.SLEEP if self._life.state is State.SLEEPING else HookEvent.WAKE
+        elif self._driver.state in (State.SLEEPING, State.WAKING):
+            what = HookEvent.SLEEP if self._driver.state is State.SLEEPING else HookEvent.WAKE
             self._sleep.failed(self.model.id, what, text)
         else:
             self._log.info("{model}: ended, {words}", model=self.model.id, words=exit.words)
         # A server may die of a file that it restores: its next start does without, and nobody else has to know.
         spoilt = self.kv is not None and self.kv.restoring
-        self._tell(self._machine.spoilt if spoilt else self._machine.exited, text, Cause(reason))
+        told = self._machine.spoilt if spoilt else self._machine.exited
+        self._driver.tell(told, Given(StartError(text), Cause(reason)))
 
     def process_gone(self) -> None:
         """Nothing of the process group is left."""

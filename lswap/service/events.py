@@ -19,7 +19,7 @@ from lswap.service.logs import Log, Logs
 
 __all__ = ["Bus", "Event", "InFlightFeed", "Kind", "LogFeed", "Reader"]
 
-Kind = Literal["logData", "modelStatus", "uiConfig", "profileChanged", "inflight", "activity"]
+Kind = Literal["logData", "modelStatus", "uiConfig", "profileChanged", "inflight", "activity", "hook"]
 #: A kind, and its data as JSON knows it. That of `modelStatus` and `uiConfig` is None: whoever shows them knows it.
 Event = tuple[Kind, Any]
 Reader = Callable[[Kind, Any], None]

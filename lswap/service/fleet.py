@@ -17,8 +17,9 @@ from lswap.core.plan_group import GroupPolicy
 from lswap.core.plan_matrix import MatrixPolicy
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules, Scheduler
-from lswap.service.children import Child, Tools
+from lswap.service.children import Child
 from lswap.service.router import Router
+from lswap.service.tools import Tools
 
 __all__ = ["Fleet"]
 

@@ -14,7 +14,7 @@ from twisted.internet.defer import TimeoutError as TookTooLong
 
 from lswap.core.hooks import HookEvent, Outcome, actions_of, filled, name_of_call, variables
 from lswap.core.model import HookAction, HttpCall
-from lswap.errors import LswapError, StartError
+from lswap.errors import HookError, LswapError, StartError
 from lswap.net.command import Command
 from lswap.net.errand import errand
 from lswap.service.doings import Doings
@@ -50,13 +50,13 @@ class HookRunner:
 
         After one that failed the others go on, unless it says `abort`: then they are skipped.
 
-        @raise StartError: one that says `abort` failed, at a start.
+        @raise HookError: one that says `abort` failed, at a start.
         """
         for action in actions_of(run.model, event):
             problem = await self.carry_out(run, event, action)
             if problem and action.on_error == "abort":
                 if event in (HookEvent.WILL_START, HookEvent.STARTUP):
-                    raise StartError(problem)
+                    raise HookError(problem)
                 return
 
     async def carry_out(self, run: Run, event: HookEvent, action: HookAction) -> str:

@@ -24,10 +24,11 @@ from lswap.core.kv_command import is_llama_server, read_command
 from lswap.core.model import Config, Model
 from lswap.net import kv_files
 from lswap.service.doings import Doings
+from lswap.service.kv_figures import KvFigures
 from lswap.service.kv_run import KvRun, words_of
 from lswap.service.stages import Run
 
-__all__ = ["Figures", "KvCaches", "KvKeeper"]
+__all__ = ["KvCaches", "KvKeeper"]
 
 #: Seconds that the disk may take for what is not the server's work.
 _DISK_LIMIT = 10.0
@@ -38,25 +39,6 @@ _SWEEP = 3600.0
 #: Warnings of one model that are remembered, so that they are told once.
 _REMEMBERED = 50
 _NOT_ONE = "the command is no llama-server"
-
-
-class Figures:
-    """Of one model since lswap started."""
-
-    def __init__(self) -> None:
-        self.saved_tokens = 0
-        self.restored_tokens = 0
-        #: By `save` and `restore`: how many, and seconds in all.
-        self.seconds: dict[str, tuple[int, float]] = {}
-        #: Bytes that are kept for the command that ran last.
-        self.bytes = 0
-        #: Why the feature is off; empty while it is on.
-        self.off = ""
-
-    def took(self, op: str, seconds: float) -> None:
-        """One more save or restore."""
-        count, total = self.seconds.get(op, (0, 0.0))
-        self.seconds[op] = (count + 1, total + seconds)
 
 
 class KvCaches:
@@ -81,8 +63,7 @@ class KvCaches:
         self.off: dict[str, str] = {}
         #: By fingerprint: bytes for each token of a cache that was too large once.
         self.large: dict[str, float] = {}
-        #: By model.
-        self.figures: dict[str, Figures] = {}
+        self.figures = KvFigures()
         self._in_thread = in_thread
         self._environment = environment
         self._late = 0
@@ -107,9 +88,8 @@ class KvCaches:
     def use(self, config: Config) -> None:
         """Another configuration is in force; models that are gone are forgotten."""
         self._config = config
-        for gone in set(self.figures) - set(config.models):
-            del self.figures[gone]
-            self._warned.pop(gone, None)
+        self.figures.retain({model.id for model in config.models.values() if model.kv_cache.persist})
+        self._warned = {model: told for model, told in self._warned.items() if model in config.models}
 
     async def open(self, model: Model, environment: Mapping[str, str], doings: Doings) -> KvRun | None:
         """Prepare a start of this model; None if it wants nothing.
@@ -117,7 +97,6 @@ class KvCaches:
         `environment` is that of its process; `doings` is told what goes on around it.
         """
         if not model.kv_cache.persist:
-            self.figures.pop(model.id, None)
             return None
         run = KvRun(self, model, doings)
         if is_llama_server(model.words, model.kv_cache.engine):
@@ -152,10 +131,6 @@ class KvCaches:
 
         self._in_thread(function, *args).addBoth(told)
         return waiter.addTimeout(_DISK_LIMIT, self.clock).addErrback(late)
-
-    def figures_of(self, model: str) -> Figures:
-        """The figures of a model."""
-        return self.figures.setdefault(model, Figures())
 
     def warn(self, model: str, text: str) -> None:
         """Tell a trouble; the same one again is not worth a warning, until `well`."""

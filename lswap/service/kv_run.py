@@ -28,9 +28,10 @@ from lswap.errors import LswapError
 from lswap.net import kv_files
 from lswap.net.slots import Refusal, Slots
 from lswap.service.doings import Doings
+from lswap.service.kv_figures import Figures
 
 if TYPE_CHECKING:
-    from lswap.service.kv import Figures, KvCaches
+    from lswap.service.kv import KvCaches
 
 __all__ = ["RESTORE_LIMIT", "KvRun", "words_of"]
 
@@ -89,7 +90,7 @@ class KvRun:
 
     @property
     def _figures(self) -> Figures:
-        return self._caches.figures_of(self._model.id)
+        return self._caches.figures.of(self._model.id)
 
     # -- before the spawn ----------------------------------------------------------------
 

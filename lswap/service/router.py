@@ -21,7 +21,7 @@ from lswap.core.hooks import Cause, Reason
 from lswap.core.plan import Plan, Queued
 from lswap.core.policy import Policy
 from lswap.core.scheduler import ModelRules, Scheduler
-from lswap.errors import LswapError
+from lswap.errors import HookError, LswapError
 from lswap.service.children import Child
 
 __all__ = ["Lease", "Refused", "Router"]
@@ -295,15 +295,16 @@ class Router:
         rooms = [self.children[model].rest(cause) for model in swap.evict]
         await gatherResults(rooms, consumeErrors=True)
         error: str | None = None
+        hook = False
         if task.given_up:
             error = "aborted: nobody waited for it any more"
         else:
             try:
                 await task.child.ensure_ready(self._reason_for(swap.model))
             except LswapError as problem:
-                error = str(problem)
+                error, hook = str(problem), isinstance(problem, HookError)
         del self._swaps[swap.swap]
-        self.tell(SwapEnded(now=self.clock.seconds(), swap=swap.swap, error=error))
+        self.tell(SwapEnded(now=self.clock.seconds(), swap=swap.swap, error=error, hook=hook))
 
     def _reason_for(self, model: str) -> Reason:
         """Why a model is loaded: for a client, unless nobody but a preload waits for it."""

@@ -6,10 +6,11 @@ Every failure is told to the owner (`lswap.service.children`), who stops the pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import CancelledError
 from twisted.internet.defer import TimeoutError as TookTooLong
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -42,11 +43,16 @@ class Sleeper:
 
     _log = Logger()
 
-    def __init__(self, tools: Tools, hooks: HookRunner, doings: Doings) -> None:
+    def __init__(self, tools: Tools, hooks: HookRunner, doings: Doings, enough: Callable[[], object]) -> None:
+        """`enough` is called when it slept for as long as it may (`maxAsleep`)."""
         self._tools = tools
         self._hooks = hooks
         self._doings = doings
+        self._enough = enough
         self._failures = 0
+        #: Since when it sleeps, if it does.
+        self._since: float | None = None
+        self._limit: IDelayedCall | None = None
         #: By what the process was put to sleep: it is woken by the other half of that, also after a reload.
         self._by: Sleep | None = None
 
@@ -54,9 +60,38 @@ class Sleeper:
         """Whether the model is put to sleep rather than stopped."""
         return model.sleep is not None and self._failures < _MOST
 
-    def reset(self) -> None:
-        """Another configuration is in force: failures are forgotten."""
+    def adopt(self, model: Model) -> None:
+        """Another configuration is in force: failures are forgotten, and its limit counts."""
         self._failures = 0
+        if self._since is not None:
+            self._watch(model, self._since)
+
+    def begun(self, model: Model) -> None:
+        """It sleeps: from the first such report on, its time runs."""
+        if self._since is None:
+            self._since = self._tools.reactor.seconds()
+            self._watch(model, self._since)
+
+    def over(self) -> None:
+        """It does not sleep any more."""
+        self._since = None
+        self._unwatch()
+
+    def _watch(self, model: Model, since: float) -> None:
+        self._unwatch()
+        limit = model.sleep.max_asleep if model.sleep is not None else 0.0
+        if limit > 0:
+            due = max(0.0, since + limit - self._tools.reactor.seconds())
+            self._limit = self._tools.reactor.callLater(due, self._slept_enough)
+
+    def _unwatch(self) -> None:
+        limit, self._limit = self._limit, None
+        if limit is not None:
+            limit.cancel()
+
+    def _slept_enough(self) -> None:
+        self._limit = None
+        self._enough()
 
     async def fall_asleep(self, run: Run) -> None:
         """Put it to sleep.

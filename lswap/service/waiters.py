@@ -37,4 +37,4 @@ class Waiters:
             if error is None:
                 waiter.callback(None)
             else:
-                waiter.errback(Failure(StartError(str(error))))
+                waiter.errback(Failure(type(error)(str(error))))

@@ -118,7 +118,7 @@ class Admin:
             if child.state in (State.STOPPED, State.SHUTDOWN):
                 continue
             model = child.model
-            row = {
+            row: dict[str, Any] = {
                 "model": model_id,
                 "state": child.state.value,
                 "cmd": model.cmd,
@@ -127,6 +127,10 @@ class Admin:
                 "name": model.name,
                 "description": model.description,
             }
+            doing = child.doing
+            if doing is not None:
+                seconds = round(self._clock.seconds() - doing.since, 3)
+                row["doing"] = {"event": doing.event, "action": doing.action, "seconds": seconds}
             if child.kv is not None:
                 row["kvCache"] = child.kv.shown()
             rows.append(row)

@@ -43,7 +43,7 @@ __all__ = ["Forwarder", "Road"]
 
 #: Seconds that a refused connection waits for the news that its model server died.
 _DEATH_NOTICE = 0.25
-_STATUS = {Refusal.UNKNOWN: 404, Refusal.LIMIT: 429, Refusal.QUEUE_FULL: 429}
+_STATUS = {Refusal.UNKNOWN: 404, Refusal.LIMIT: 429, Refusal.QUEUE_FULL: 429, Refusal.HOOK: 502}
 _CODE = {Refusal.LIMIT: "concurrency_limit", Refusal.QUEUE_FULL: "queue_full"}
 
 
@@ -207,10 +207,15 @@ class Road:
             return
         child = self._forwarder.router.children.get(self._exchange.model)
         if announced and child is not None and (child.state is not State.READY or child.outdated):
-            self._loading = LoadingStream(self._forwarder.clock, self._request, self._exchange.model)
+            self._loading = LoadingStream(self._forwarder.clock, self._request, self._exchange.model, self._event)
         self._acquire()
         if self._loading is not None and self._waiting is not None:
             self._loading.start()
+
+    def _event(self) -> str:
+        """What goes on around the process of the model that is waited for."""
+        child = self._forwarder.router.children.get(self._exchange.model)
+        return child.doing.event if child is not None and child.doing is not None else ""
 
     @property
     def _switches(self) -> bool:

@@ -24,9 +24,9 @@ from lswap.web.request import Request
 __all__ = ["Listing", "add_listing", "capability_fields"]
 
 #: A model in one of these states has a process, and so memory.
-_LOADED = (State.STARTING, State.READY, State.STOPPING)
+_LOADED = (State.STARTING, State.READY, State.SLEEPING, State.WAKING, State.STOPPING)
 #: A selector counts as loaded while a target is in one of these.
-_USABLE = (State.STARTING, State.READY)
+_USABLE = (State.STARTING, State.READY, State.WAKING)
 #: Metadata with these keys give way when the capabilities of a model are configured.
 _TOLD_OTHERWISE = ("architecture", "capabilities", "supported_parameters", "context_length")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
@@ -79,10 +79,13 @@ def as_event(status: int, body: bytes) -> bytes:
 class LoadingStream:
     """One client's loading stream, from its head to the hand-over."""
 
-    def __init__(self, clock: IReactorTime, request: Request, model: str) -> None:
+    def __init__(self, clock: IReactorTime, request: Request, model: str, event: Callable[[], str]) -> None:
+        """@param event: the hook, or else, that goes on around the model's process now; empty for none."""
         self._clock = clock
         self._request = request
         self._model = model
+        self._event = event
+        self._told_event = ""
         self._began = clock.seconds()
         self._position = 0
         self._told = 0
@@ -150,7 +153,11 @@ class LoadingStream:
         self._ticks += 1
         if self._paused:
             return
-        if self._position and self._position != self._told:
+        event = self._event()
+        if event and event != self._told_event:
+            self._told_event = event
+            self._say("\n", f"Now: {event}", " ")
+        elif self._position and self._position != self._told:
             self._told = self._position
             self._say("\n", f"Queue position: #{self._position}", " ")
         elif self._ticks >= self._next_remark:

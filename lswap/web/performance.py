@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from klein import Klein
 from twisted.internet.defer import Deferred
@@ -19,7 +19,7 @@ from lswap.service.monitor import Monitor
 from lswap.web.activity import query_values, rfc3339
 from lswap.web.answers import Fault, json_answer, prepare
 
-__all__ = ["add_performance", "exposition"]
+__all__ = ["Figures", "MachineFigures", "add_performance", "exposition"]
 
 _log = Logger()
 _KIND = "text/plain; version=0.0.4; charset=utf-8"
@@ -43,7 +43,7 @@ _GPU = {
 }
 
 
-class _Collector:
+class MachineFigures:
     """One sample as Prometheus knows it; figures that are not known have no series."""
 
     def __init__(self, system: Sample, gpus: list[Sample]) -> None:
@@ -85,13 +85,20 @@ class _Collector:
             yield family
 
 
-def exposition(system: Sample | None, gpus: list[Sample], *others: Any) -> bytes:
-    """The text of one sample, if there is any yet, and of other collectors."""
+class Figures(Protocol):
+    """Figures of another part of lswap."""
+
+    def collect(self) -> Iterator[Any]:
+        """Metric families, as `prometheus_client` knows them."""
+
+
+def exposition(*parts: Figures) -> bytes:
+    """The text of these figures."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - when first asked
 
     registry = CollectorRegistry(auto_describe=False)
-    for collector in (*((_Collector(system, gpus),) if system is not None else ()), *others):
-        registry.register(collector)
+    for part in parts:
+        registry.register(part)
     return generate_latest(registry)
 
 
@@ -111,8 +118,10 @@ def _later(samples: list[Sample], query: list[tuple[str, str]]) -> list[Sample] 
     return kept
 
 
-def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Deferred[Any]], *others: Any) -> None:
-    """Put the routes into the tree. `others` are collectors of figures that are not the machine's."""
+def add_performance(
+    app: Klein, monitor: Monitor, in_thread: Callable[..., Deferred[Any]], others: Sequence[Figures] = ()
+) -> None:
+    """Put the routes into the tree. `others` are shown in `/metrics`, too."""
     hardware: list[Deferred[Any]] = []
 
     def metrics(request: Any) -> bytes | Deferred[bytes]:
@@ -120,8 +129,10 @@ def add_performance(app: Klein, monitor: Monitor, in_thread: Callable[..., Defer
             return prepare(request, 503, "text/plain; charset=utf-8", b"# performance monitor not available\n")
 
         def answer(_: None) -> bytes:
-            system = monitor.system[-1] if monitor.system else None
-            return prepare(request, 200, _KIND, exposition(system, monitor.gpus[-1] if monitor.gpus else [], *others))
+            parts = list(others)
+            if monitor.system:
+                parts.insert(0, MachineFigures(monitor.system[-1], monitor.gpus[-1] if monitor.gpus else []))
+            return prepare(request, 200, _KIND, exposition(*parts))
 
         return monitor.look().addCallback(answer)
 

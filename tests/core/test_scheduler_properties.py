@@ -33,6 +33,7 @@ from tests.core.world import Process, Ticket, World
 
 _NAMES = ("a", "b", "c", "d", "e")
 _models = st.sampled_from(_NAMES)
+_ALIVE = (State.STARTING, State.READY, State.SLEEPING, State.ASLEEP, State.WAKING)
 
 
 def _when(condition: Callable[[Any], object]) -> Callable[[Any], Any]:
@@ -52,13 +53,14 @@ class Anything(RuleBasedStateMachine):
         limits=st.dictionaries(_models, st.integers(1, 4), max_size=2),
         priorities=st.dictionaries(_models, st.integers(-2, 2), max_size=3),
         queue_limit=st.sampled_from((4, 1000)),
+        sleepers=st.sets(_models),
     )
-    def begin(self, limits: dict[str, int], priorities: dict[str, int], queue_limit: int) -> None:
+    def begin(self, limits: dict[str, int], priorities: dict[str, int], queue_limit: int, sleepers: set[str]) -> None:
         """A configuration."""
         rules = {name: ModelRules(limits.get(name, 0), priorities.get(name, 0)) for name in _NAMES}
         self.known, self.queue_limit = rules, queue_limit
         self.wanted = dict.fromkeys(_NAMES, 0)
-        self.world = World(rules, self.policy, queue_limit, self.allowed)
+        self.world = World(rules, self.policy, queue_limit, self.allowed, sleepers)
 
     def _some(self, data: st.DataObject, things: Sequence[Any]) -> Any:
         return data.draw(st.sampled_from(things))
@@ -103,12 +105,26 @@ class Anything(RuleBasedStateMachine):
         self.world.now += 1
         self.world.finish_stop(self._some(data, self._processes(State.STOPPING)))
 
-    @_when(lambda self: self._processes(State.STARTING, State.READY))
+    @_when(lambda self: self._processes(State.SLEEPING))
+    @rule(data=st.data(), works=st.sampled_from((True, True, True, False)))
+    def finish_sleep(self, data: st.DataObject, works: bool) -> None:
+        """A model is asleep, or will not be."""
+        self.world.now += 1
+        self.world.finish_sleep(self._some(data, self._processes(State.SLEEPING)), works)
+
+    @_when(lambda self: self._processes(State.WAKING))
+    @rule(data=st.data(), works=st.sampled_from((True, True, True, False)))
+    def finish_wake(self, data: st.DataObject, works: bool) -> None:
+        """A model is awake, or will not be."""
+        self.world.now += 1
+        self.world.finish_wake(self._some(data, self._processes(State.WAKING)), works)
+
+    @_when(lambda self: self._processes(*_ALIVE))
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
         """A process ends by itself."""
         self.world.now += 1
-        self.world.die(self._some(data, self._processes(State.STARTING, State.READY)))
+        self.world.die(self._some(data, self._processes(*_ALIVE)))
 
     @rule(models=st.lists(_models, max_size=3, unique=True))
     def unload(self, models: list[str]) -> None:

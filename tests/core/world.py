@@ -20,6 +20,9 @@ from lswap.core.scheduler import ModelRules, Scheduler
 
 __all__ = ["World"]
 
+#: A process in one of these can be put to sleep, or is about to be.
+_CAN_REST = (State.READY, State.SLEEPING, State.ASLEEP)
+
 
 @attrs.define(eq=False)
 class Ticket:
@@ -43,11 +46,17 @@ class Process:
 
     name: str
     state: State = State.STOPPED
+    #: It sleeps rather than being stopped for others.
+    sleeper: bool = False
+    #: It fell asleep, and has not woken since.
+    vacant: bool = False
+    #: It is wanted again, while it falls asleep or stops.
     restart: bool = False
     #: What its model was in the configuration that it was started by.
     made: int = 0
     ready_waiters: list[Callable[[str | None], None]] = attrs.Factory(list)
     stop_waiters: list[Callable[[], None]] = attrs.Factory(list)
+    rest_waiters: list[Callable[[], None]] = attrs.Factory(list)
 
 
 @attrs.define(eq=False)
@@ -68,13 +77,14 @@ class World:
         policy: Policy,
         queue_limit: int,
         allowed: Callable[[Sequence[str]], bool],
+        sleepers: Collection[str] = (),
     ) -> None:
-        """`allowed` says whether models may be alive together."""
+        """`allowed` says whether models may be alive together; `sleepers` can sleep."""
         self.scheduler = Scheduler(rules, policy, queue_limit)
         self.names = sorted(rules)
         self.allowed = allowed
         self.tickets: dict[int, Ticket] = {}
-        self.processes = {name: Process(name) for name in self.names}
+        self.processes = {name: Process(name, sleeper=name in sleepers) for name in self.names}
         self.tasks: dict[int, Task] = {}
         #: What each model is in the configuration in force, if it is in it.
         self.wanted: dict[str, int] = dict.fromkeys(self.names, 0)
@@ -170,10 +180,42 @@ class World:
         for waiter in stopped:
             waiter()
 
+    def finish_sleep(self, process: Process, works: bool) -> None:
+        """It is asleep, or will not be and is stopped."""
+        assert process.state is State.SLEEPING
+        resting, process.rest_waiters = process.rest_waiters, []
+        if not works:
+            process.stop_waiters += resting
+            self._set(process, State.STOPPING)
+            return
+        if process.restart and not self.closing:
+            process.restart = False
+            self._wake(process)
+        else:
+            self._set(process, State.ASLEEP)
+        for waiter in resting:
+            waiter()
+
+    def finish_wake(self, process: Process, works: bool) -> None:
+        """It is awake, or is started anew."""
+        assert process.state is State.WAKING
+        if works:
+            waiters, process.ready_waiters = process.ready_waiters, []
+            self._set(process, State.READY)
+            for waiter in waiters:
+                waiter(None)
+        else:
+            process.restart = True
+            self._set(process, State.STOPPING)
+
     def die(self, process: Process) -> None:
         """A process ends by itself."""
         if process.state is State.STARTING:
             self.finish_start(process, "died")
+        elif process.state is State.SLEEPING:
+            self.finish_sleep(process, False)
+        elif process.state is State.WAKING:
+            self.finish_wake(process, False)
         else:
             self._set(process, State.STOPPING)
 
@@ -189,6 +231,12 @@ class World:
                 elif process.state is State.STOPPING:
                     moving = True
                     self.finish_stop(process)
+                elif process.state is State.SLEEPING:
+                    moving = True
+                    self.finish_sleep(process, True)
+                elif process.state is State.WAKING:
+                    moving = True
+                    self.finish_wake(process, True)
             for ticket in self.stage("granted"):
                 moving = True
                 self.serve(ticket)
@@ -248,7 +296,7 @@ class World:
                 assert effect.why != "ttl" or not self._live(name), "a model in use has expired"
                 assert effect.why != "reload" or self.outdated(name), "stops what did not change"
                 assert effect.why != "reload" or not self._granted_for(name), "a reload cuts requests"
-                self._stop(self.processes[name], lambda: None)
+                (self._rest if effect.why == "ttl" else self._stop)(self.processes[name], lambda: None)
         elif isinstance(effect, Idle):
             assert not self._live(effect.model), "a model in use is idle"
             assert effect.since == self.free_since[effect.model]
@@ -298,7 +346,7 @@ class World:
 
         for name in swap.evict:
             assert not self._granted_for(name), "evicts a busy model"
-            self._stop(self.processes[name], gone)
+            self._rest(self.processes[name], gone)
 
     def _bring_up(self, task: Task) -> None:
         def end(error: str | None) -> None:
@@ -317,7 +365,9 @@ class World:
         if task.forgotten or self.closing:
             return
         process = self.processes[task.swap.model]
-        if process.state is State.STARTING or process.restart:
+        if process.state is State.SLEEPING:
+            self._rest(process, lambda: None)
+        elif process.state is State.STARTING or process.restart:
             self._stop(process, lambda: None)
 
     def _move(self, ticket: Ticket, before: str, after: str) -> None:
@@ -332,16 +382,32 @@ class World:
             waiter(None)
             return
         process.ready_waiters.append(waiter)
-        if process.state is State.STOPPING:
+        if process.state in (State.STOPPING, State.SLEEPING):
             process.restart = True
         elif process.state is State.STOPPED:
             self._spawn(process)
+        elif process.state is State.ASLEEP:
+            self._wake(process)
+
+    def _rest(self, process: Process, waiter: Callable[[], None]) -> None:
+        if not process.sleeper or self.outdated(process.name) or process.state not in _CAN_REST:
+            self._stop(process, waiter)
+        elif process.state is State.ASLEEP:
+            waiter()
+        else:
+            process.rest_waiters.append(waiter)
+            process.restart = False
+            waiters, process.ready_waiters = process.ready_waiters, []
+            self._set(process, State.SLEEPING)
+            for ready_waiter in waiters:
+                ready_waiter("aborted")
 
     def _stop(self, process: Process, waiter: Callable[[], None]) -> None:
         if process.state is State.STOPPED:
             waiter()
             return
-        process.stop_waiters.append(waiter)
+        process.stop_waiters += [waiter, *process.rest_waiters]
+        process.rest_waiters = []
         process.restart = False
         waiters, process.ready_waiters = process.ready_waiters, []
         self._set(process, State.STOPPING)
@@ -353,11 +419,20 @@ class World:
         assert process.name in self.wanted, "starts what the configuration does not have"
         process.made = self.wanted[process.name]
         self._set(process, State.STARTING)
-        alive = [other.name for other in self.processes.values() if other.state is not State.STOPPED]
+        self._check_room()
+
+    def _wake(self, process: Process) -> None:
+        assert not self.closing
+        self._set(process, State.WAKING)
+        self._check_room()
+
+    def _check_room(self) -> None:
+        alive = [one.name for one in self.processes.values() if one.state is not State.STOPPED and not one.vacant]
         assert self.allowed(alive), f"{alive} are alive together"
 
     def _set(self, process: Process, state: State) -> None:
         if process.state is not state:
+            process.vacant = state is State.ASLEEP or (process.vacant and state is State.STOPPING)
             process.state = state
             self.armed.discard(process.name)
             self.tell(StateChanged(self.now, process.name, state))
@@ -410,5 +485,7 @@ class World:
         for process in self.processes.values():
             if process.state is State.READY and process.name not in targets and self.outdated(process.name):
                 assert self._granted_for(process.name) or self.closing, f"{process.name} stays after a reload"
+            elif process.state is State.ASLEEP and process.name not in targets:
+                assert not self.outdated(process.name) or self.closing, f"{process.name} sleeps on after a reload"
             elif process.state is State.READY and not self._live(process.name) and process.name not in targets:
                 assert process.name in self.armed or self.closing, f"{process.name} stays for good"

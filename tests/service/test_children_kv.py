@@ -10,7 +10,7 @@ from lswap.core.events import State
 from lswap.core.hooks import Cause, Reason
 from lswap.core.model import HookAction, Hooks, HttpCall, KvCache
 from lswap.errors import StartError
-from tests.service.test_children import ChildCase
+from tests.service.child_case import ChildCase
 from tests.slot_server import SlotServer
 from tests.stand_in import Served
 

@@ -157,7 +157,7 @@ class SaveAndRestoreTests(KvCase):
         self.assertEqual(self.server.slots, {0: 100, 1: 0, 2: 50})
         self.assertEqual(run.shown(), {"state": "on", "reason": ""})
         self.assertEqual(self.warnings, [])
-        figures = self.caches.figures_of("a")
+        figures = self.caches.figures.of("a")
         self.assertEqual((figures.saved_tokens, figures.restored_tokens, figures.bytes), (150, 150, 1500))
         self.assertEqual({op: count for op, (count, _) in figures.seconds.items()}, {"save": 1, "restore": 1})
         ended = [(done.action, done.outcome) for done in self.told if done.outcome is not None]
@@ -302,7 +302,7 @@ class TroubleTests(KvCase):
             self.stop(self.start())
             self.assertEqual(self.server.calls, ["list", "list"])
             self.assertEqual(self.warnings, [])
-            self.assertNotEqual(self.caches.figures_of("a").off, "")
+            self.assertNotEqual(self.caches.figures.of("a").off, "")
 
     def saved_with_warning(self, *parts: str) -> KvRun:
         """A life at whose end something goes wrong."""
@@ -353,7 +353,7 @@ class TroubleTests(KvCase):
             self.stop(run)
             self.assert_warned("slot 0 could not be saved", part)
             self.assertEqual(self.files(), before)
-        self.assertEqual(self.caches.figures_of("a").saved_tokens, 90)
+        self.assertEqual(self.caches.figures.of("a").saved_tokens, 90)
 
     def test_save_that_hangs(self) -> None:
         """Half a minute, and no other slot is tried; what it wrote is deleted."""
@@ -567,7 +567,7 @@ class EffectTests(KvCase):
         run = self.round(0)
         self.assertEqual(run.shown()["state"], "off")
         self.assertIn("two restores", run.shown()["reason"])
-        self.assertEqual(self.caches.figures_of("a").off, run.shown()["reason"])
+        self.assertEqual(self.caches.figures.of("a").off, run.shown()["reason"])
         (warning,) = self.warnings
         self.assertIn("a: kvCache: two restores in a row had no effect", warning)
         self.server.calls.clear()
@@ -659,4 +659,4 @@ class QuotaTests(KvCase):
         """Are forgotten with a reload; their files have their time."""
         self.saved()
         self.caches.use(Config())
-        self.assertEqual((self.caches.figures, len(self.files())), ({}, 1))
+        self.assertEqual((list(self.caches.figures.collect()), len(self.sizes())), ([], 1))

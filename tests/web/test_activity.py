@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from lswap.core.model_parts import Performance
 from lswap.service.captures import Captures
 from lswap.web.activity import rfc3339
-from lswap.web.performance import exposition
+from lswap.web.performance import MachineFigures, exposition
 from tests.memory import MemoryClient, MemoryLswap
 
 CONFIG = """
@@ -233,7 +233,7 @@ class PerformanceTests(ActivityCase):
             **dict.fromkeys(("load_avg_1", "load_avg_5", "load_avg_15"), 1.5),
             "net_io": [],
         }
-        text = exposition(system, [{"id": 0, "name": 'a"b', "uuid": "", "temp_c": 65}]).decode()
+        text = exposition(MachineFigures(system, [{"id": 0, "name": 'a"b', "uuid": "", "temp_c": 65}])).decode()
         self.assertIn('llamaswap_cpu_util_percent{core="0"} 10.5\n', text)
         self.assertIn('llamaswap_gpu_temperature_celsius{id="0",name="a\\"b"} 65', text)
         self.assertNotIn("power_draw", text)

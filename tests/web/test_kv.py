@@ -1,4 +1,4 @@
-"""What a whole lswap shows of kept KV caches: `/running`, metrics, the check of answers. In memory, with real files."""
+"""What a whole lswap shows of kept KV caches: `/running`, and the check of answers. In memory, with real files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lswap.service.kv import Figures
-from lswap.web.kv import KvCollector
-from lswap.web.performance import exposition
 from tests.memory import MemoryLswap
 from tests.slot_server import SlotServer
 from tests.stand_in import Served
@@ -103,30 +100,3 @@ class RunningTests(KvCase):
         """Have no such member."""
         self.lswap.ready("b")
         self.assertNotIn("kvCache", self.shown())
-
-
-class MetricsTests(SynchronousTestCase):
-    """The figures for Prometheus."""
-
-    def test_series(self) -> None:
-        """Each by model."""
-        on, off = Figures(), Figures()
-        on.saved_tokens, on.restored_tokens, on.bytes = 7, 5, 900
-        on.took("save", 0.5)
-        on.took("save", 1.0)
-        off.off = "a reason"
-        text = exposition(None, [], KvCollector(lambda: {"on": on, "off": off})).decode()
-        for line in (
-            'lswap_kv_saved_tokens_total{model="on"} 7.0',
-            'lswap_kv_restored_tokens_total{model="on"} 5.0',
-            'lswap_kv_seconds_count{model="on",op="save"} 2.0',
-            'lswap_kv_seconds_sum{model="on",op="save"} 1.5',
-            'lswap_kv_bytes{model="on"} 900.0',
-            'lswap_kv_on{model="on",reason=""} 1.0',
-            'lswap_kv_on{model="off",reason="a reason"} 0.0',
-        ):
-            self.assertIn(line + "\n", text)
-
-    def test_nothing_kept(self) -> None:
-        """Then there is no series."""
-        self.assertEqual(exposition(None, [], KvCollector(dict)), b"")
