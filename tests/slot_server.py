@@ -26,8 +26,12 @@ class SlotServer:
         self.folder = ""
         self.build = "b1"
         self.model_path = ""
+        #: What the list of slots tells of prompts.
+        self.prompt = ""
         #: By call (`list`, `props`, `save`, `restore`): a status, `hang`, `zero`, `short`, `missing`, `cut` or `grow`.
         self.how: dict[str, int | str] = {}
+        #: The same for saves and restores of one slot.
+        self.how_of: dict[int, int | str] = {}
         #: The calls that came, in order.
         self.calls: list[str] = []
         #: Headers of the last one.
@@ -53,7 +57,7 @@ class SlotServer:
         call = {"/slots": "list", "/props": "props"}.get(path) or query.removeprefix("action=")
         number = int(path.rpartition("/")[2]) if path.startswith("/slots/") else 0
         self.calls.append(f"{call} {number}" if query else call)
-        how = self.how.get(call)
+        how = self.how_of.get(number) if query and number in self.how_of else self.how.get(call)
         if how == "hang":
             return
         if how == "cut":
@@ -62,7 +66,8 @@ class SlotServer:
         elif isinstance(how, int):
             request.answer(how, b'{"error": {"message": "refused"}}')
         elif call == "list":
-            self._say(request, [{"id": slot, "n_past": tokens} for slot, tokens in self.slots.items()])
+            rows = [{"id": slot, "n_past": tokens, "prompt": self.prompt} for slot, tokens in self.slots.items()]
+            self._say(request, rows)
         elif call == "props":
             self._say(request, {"build_info": self.build, "model_path": self.model_path})
         else:

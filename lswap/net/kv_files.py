@@ -36,7 +36,7 @@ __all__ = [
     "holds_anything",
     "open_place",
     "remove",
-    "size_of",
+    "still_there",
     "sweep",
     "touch",
     "written",
@@ -156,7 +156,7 @@ def open_place(model: str, command: ServerCommand, folder: str, max_age: float, 
     elif record.fingerprint != fingerprint:
         record = None
     record = record or empty
-    lost = {saved.slot for saved in record.slots if size_of(place.slot(saved.slot)) != saved.bytes}
+    lost = {saved.slot for saved in record.slots} - {saved.slot for saved in still_there(place, record).slots}
     faults += [f"slot {slot}: {place.slot(slot)} is not what was saved" for slot in sorted(lost)]
     record = forget(place, record, lost | set(kv.expired(record, max_age, now)))
     _tidy(place, record)
@@ -202,6 +202,11 @@ def begin(place: Place, slot: int) -> str:
     path = place.slot(slot) + _NEW
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
     return os.path.basename(path)
+
+
+def still_there(place: Place, record: kv.Record) -> kv.Record:
+    """What is recorded and has the size that it should have."""
+    return record.without([saved.slot for saved in record.slots if size_of(place.slot(saved.slot)) != saved.bytes])
 
 
 def size_of(path: str) -> int:

@@ -7,6 +7,7 @@ section 2.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,6 +39,7 @@ _LATE = 2
 _SWEEP = 3600.0
 #: Warnings of one model that are remembered, so that they are told once.
 _REMEMBERED = 50
+_OF_A_SLOT = re.compile(r"slot \d+[ :]")
 _NOT_ONE = "the command is no llama-server"
 
 
@@ -142,9 +144,12 @@ class KvCaches:
             told.add(text)
         self._log.warn("{model}: kvCache: {text}", model=model, text=text)
 
-    def well(self, model: str) -> None:
-        """A save or restore went as it should: what goes wrong now is news."""
-        self._warned.pop(model, None)
+    def well(self, model: str, slot: int) -> None:
+        """A slot was saved or restored: what goes wrong with it now is news, and so is what concerns all."""
+        told = self._warned.get(model, set())
+        told -= {
+            text for text in told if not _OF_A_SLOT.match(text) or text.startswith((f"slot {slot} ", f"slot {slot}:"))
+        }
 
     def hold(self, place: kv_files.Place) -> None:
         """A process uses this place."""

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from lswap.core import kv
 from lswap.core.hooks import HookEvent, Outcome
-from lswap.core.kv_answers import AnswerError, Props, SlotRow, parse_props, parse_restored, parse_saved, parse_slots
+from lswap.core.kv_answers import AnswerError, SlotRow, parse_props, parse_restored, parse_saved, parse_slots
 from lswap.core.kv_command import SAVE_PATH, ServerCommand
 from lswap.core.model import KvCache, Model
 from lswap.errors import LswapError
@@ -39,6 +39,8 @@ __all__ = ["RESTORE_LIMIT", "KvRun", "words_of"]
 RESTORE_LIMIT = 60.0
 #: Seconds that the news of a server's death may take longer than the end of its connections.
 _DEATH_NOTICE = 1.0
+#: Bytes of a list of slots that are understood at once; a longer one is not, in the reactor's thread.
+_SMALL = 256 << 10
 _NO_EFFECT = "two restores in a row had no effect: the server computed the whole prompt again"
 #: What a trouble may be that is no fault of ours.
 _TROUBLES = (LswapError, TookTooLong, OSError)
@@ -68,12 +70,14 @@ class KvRun:
         self._place: kv_files.Place | None = None
         self._record = kv.Record("", kv.Inputs(model.id, (), {}, ()))
         self._slots: Slots | None = None
-        self._props: Props | None = None
+        #: What the server said of itself, and which file it loaded where the command names none.
+        self._is: tuple[str, kv.FileFacts | None] | None = None
         #: Whether something was restored, and no answer has shown yet that it was of use.
         self._unproven = False
         #: The slot whose restore goes on.
         self._restoring: int | None = None
-        #: What went wrong since a save or restore began.
+        #: Since a save or restore began: slots that the server was asked for, and what went wrong.
+        self._asked = 0
         self._troubles: list[str] = []
         self._reason = ""
 
@@ -129,7 +133,7 @@ class KvRun:
         slot, self._restoring = self._restoring, None
         try:
             if crashed and slot is not None:
-                self._warn(f"the server ended while slot {slot} was restored; its file is deleted")
+                self._warn(f"slot {slot}: the server ended while it was restored; its file is deleted")
                 if not await self._forget([slot]):
                     self._caches.off[self._record.fingerprint] = "the server ends when it restores, again and again"
         finally:
@@ -164,7 +168,7 @@ class KvRun:
         except TookTooLong:
             outcome = Outcome.TIMEOUT
             slot, self._restoring = self._restoring, None
-            self._warn(f"the restore of slot {slot} did not end within {RESTORE_LIMIT:g} s; its file is deleted")
+            self._warn(f"slot {slot} was not restored within {RESTORE_LIMIT:g} s; its file is deleted")
             await self._forget([slot] if slot is not None else [])
         except Exception:
             self._restoring = None
@@ -174,15 +178,14 @@ class KvRun:
             self._end("restore", began, outcome)
 
     async def _restore_all(self) -> None:
-        props, loaded = await self._ask_what_it_is()
-        if (props.build_info, loaded) != (self._record.build, self._record.loaded):
-            what = "the server's build" if props.build_info != self._record.build else "the model file"
-            self._log.info(
-                "{model}: kvCache: {what} has changed since: what was saved is not restored",
-                model=self._model.id,
-                what=what,
-            )
-            await self._forget([saved.slot for saved in self._record.slots])
+        now, before = await self._identity(), (self._record.build, self._record.loaded)
+        if now != before:
+            if now is None:
+                self._warn("nothing is restored: GET /props did not tell the server's build")
+            else:
+                what = "the server's build" if now[0] != before[0] else "the model file"
+                self._tell(f"{what} has changed since: what was saved is not restored")
+                await self._forget([saved.slot for saved in self._record.slots])
             return
         for saved in self._record.slots:
             self._restoring = saved.slot
@@ -193,6 +196,7 @@ class KvRun:
         assert self._slots is not None and self._place is not None
         clock = self._caches.clock
         began = clock.seconds()
+        self._asked += 1
         try:
             tokens = parse_restored(await self._slots.restore(saved.slot, self._name(saved.slot)))
         except CancelledError:
@@ -206,15 +210,9 @@ class KvRun:
             return
         self._unproven = True
         self._figures.restored_tokens += tokens
-        self._caches.well(self._model.id)
+        self._caches.well(self._model.id, saved.slot)
         self._caches.aside(kv_files.touch, self._place).addErrback(lambda _: None)
-        self._log.info(
-            "{model}: kvCache: restored slot {slot}, {tokens} tokens, in {took:.3f} s",
-            model=self._model.id,
-            slot=saved.slot,
-            tokens=tokens,
-            took=clock.seconds() - began,
-        )
+        self._tell(f"restored slot {saved.slot}, {tokens} tokens, in {clock.seconds() - began:.3f} s")
 
     # -- after an answer ------------------------------------------------------------------------
 
@@ -228,7 +226,7 @@ class KvRun:
             self.switch_off(_NO_EFFECT)
             self._warn(f"{_NO_EFFECT}; it is off for this command. Another build of the server may do better")
         elif cached == 0:
-            self._log.info("{model}: kvCache: the restore had no effect on the first answer", model=self._model.id)
+            self._tell("the restore had no effect on the first answer")
 
     # -- before the stop ------------------------------------------------------------------------
 
@@ -249,9 +247,13 @@ class KvRun:
             self._end("save", began)
 
     async def _save_all(self, model: Model) -> None:
-        assert self._slots is not None
+        assert self._slots is not None and self._place is not None
+        caches, cache = self._caches, model.kv_cache
         try:
-            rows = parse_slots(await self._slots.listed())
+            body = await self._slots.listed()
+            rows = parse_slots(body) if len(body) < _SMALL else await caches.aside(parse_slots, body)
+            # Somebody may have deleted what was there.
+            self._record = await caches.aside(kv_files.still_there, self._place, self._record)
         except Refusal as refusal:
             if refusal.status in (404, 501):
                 self.switch_off(f"the server has no call GET /slots: it answered {refusal.status}")
@@ -262,16 +264,21 @@ class KvRun:
         except _TROUBLES as problem:
             self._warn(f"nothing is saved: GET /slots: {words_of(problem)}. The model's log may say more")
             return
-        wanted = [row for row in rows if self._is_wanted(row, model.kv_cache)]
+        wanted = [row for row in rows if self._is_wanted(row, cache)]
         if not wanted:
             return
-        if self._props is None:
-            await self._ask_what_it_is()
+        now = await self._identity()
+        if now is None:
+            self._warn("nothing is saved: GET /props did not tell the server's build")
+            return
+        build, loaded = now
+        if (build, loaded) != (self._record.build, self._record.loaded):
+            await self._forget([saved.slot for saved in self._record.slots])
+            self._record = msgspec.structs.replace(self._record, build=build, loaded=loaded)
         for row in wanted:
-            if not await self._save_one(row.number, model.kv_cache):
+            if not await self._save_one(row.number, cache):
                 break
-        assert self._place is not None
-        await self._caches.sweep(self._place.base, model.kv_cache.max_bytes)
+        await caches.sweep(self._place.base, cache.max_bytes)
 
     def _is_wanted(self, row: SlotRow, cache: KvCache) -> bool:
         before = self._record.slot(row.number)
@@ -295,6 +302,7 @@ class KvRun:
         assert self._slots is not None and self._place is not None
         caches, place = self._caches, self._place
         began = caches.clock.seconds()
+        self._asked += 1
         name = ""
         try:
             name = await caches.aside(kv_files.begin, place, slot)
@@ -312,7 +320,7 @@ class KvRun:
         except CancelledError:
             raise
         except TookTooLong:
-            self._warn(f"the save of slot {slot} did not end in time. Is the disk of {place.folder} fast enough?")
+            self._warn(f"slot {slot} was not saved in time. Is the disk of {place.folder} fast enough?")
             return False
         except _TROUBLES as problem:
             hint = f"is the disk of {place.folder} full, or the folder gone?"
@@ -323,15 +331,8 @@ class KvRun:
                 caches.aside(kv_files.discard, place, slot).addErrback(lambda _: None)
         self._count()
         self._figures.saved_tokens += tokens
-        caches.well(self._model.id)
-        self._log.info(
-            "{model}: kvCache: saved slot {slot}, {tokens} tokens, {size} bytes, in {took:.3f} s",
-            model=self._model.id,
-            slot=slot,
-            tokens=tokens,
-            size=size,
-            took=took,
-        )
+        caches.well(self._model.id, slot)
+        self._tell(f"saved slot {slot}, {tokens} tokens, {size} bytes, in {took:.3f} s")
         return True
 
     def _bounded(self, call: Deferred[bytes], slot: int) -> Deferred[bytes]:
@@ -371,21 +372,20 @@ class KvRun:
 
     # -- small things ---------------------------------------------------------------------------
 
-    async def _ask_what_it_is(self) -> tuple[Props, kv.FileFacts | None]:
-        """What the server says of itself, and what the file is that it says it loaded, if the command names none."""
+    async def _identity(self) -> tuple[str, kv.FileFacts | None] | None:
+        """The server's build, and what its model file is where the command names none; None if it does not tell."""
         assert self._slots is not None
-        loaded = None
-        try:
-            props = parse_props(await self._slots.props())
-            if props.model_path and not self._command.names_model:
-                loaded = await self._caches.aside(kv_files.facts_of, props.model_path)
-        except _TROUBLES as problem:
-            self._log.info("{model}: kvCache: GET /props: {why}", model=self._model.id, why=words_of(problem))
-            props = Props()
-        self._props = props
-        if not self._record.slots:
-            self._record = msgspec.structs.replace(self._record, build=props.build_info, loaded=loaded)
-        return props, loaded
+        if self._is is None:
+            loaded = None
+            try:
+                props = parse_props(await self._slots.props())
+                if props.model_path and not self._command.names_model:
+                    loaded = await self._caches.aside(kv_files.facts_of, props.model_path)
+            except _TROUBLES as problem:
+                self._tell(f"GET /props: {words_of(problem)}")
+                return None
+            self._is = (props.build_info, loaded)
+        return self._is
 
     async def _forget(self, slots: Collection[int]) -> bool:
         """What was kept of these slots is of no use; whether the next start will know as well."""
@@ -412,12 +412,17 @@ class KvRun:
         self._troubles.append(text)
         self._caches.warn(self._model.id, text)
 
+    def _tell(self, text: str) -> None:
+        self._log.info("{model}: kvCache: {text}", model=self._model.id, text=text)
+
     def _begin(self, event: HookEvent, op: str) -> float:
+        self._asked = 0
         self._troubles.clear()
         self._doings.begin(self._model.id, event, f"kvCache {op}")
         return self._caches.clock.seconds()
 
     def _end(self, op: str, began: float, outcome: Outcome | None = None) -> None:
-        self._figures.took(op, self._caches.clock.seconds() - began)
+        if self._asked:
+            self._figures.took(op, self._caches.clock.seconds() - began)
         troubles = "; ".join(self._troubles)
         self._doings.end(outcome or (Outcome.FAILED if troubles else Outcome.OK), troubles, warned=True)

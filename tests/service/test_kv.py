@@ -13,6 +13,7 @@ from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from lswap.core.hooks import Doing, Outcome
+from lswap.core.kv_answers import parse_slots
 from lswap.core.model import Config, KvCache, Model
 from lswap.net import kv_files
 from lswap.net.agent import UpstreamAgent
@@ -199,12 +200,46 @@ class SaveAndRestoreTests(KvCase):
         self.assertEqual(self.server.calls, ["props", "restore 0"])
 
     def test_another_build(self) -> None:
-        """Does not get what an older one saved, which is deleted."""
+        """Does not get what an older one saved, which is deleted; it gets what it saved itself."""
         self.saved()
         self.server.build = "b2"
-        self.start()
+        run = self.start()
         self.assertEqual(self.server.calls, ["props"])
         self.assertEqual((self.files(), self.warnings), ({}, []))
+        self.server.slots[0] = 70
+        self.stop(run)
+        self.start()
+        self.assertEqual(self.server.slots[0], 70)
+
+    def test_build_that_changed_unseen(self) -> None:
+        """A build that tells only before the stop what it is: nothing of another one stays beside what it saves."""
+        self.server.slots = {0: 0, 1: 0}
+        run = self.start()
+        self.server.slots = {0: 100, 1: 100}
+        self.stop(run)
+        self.server.how = {"props": 500}
+        run = self.start()
+        self.assertEqual((len(self.files()), self.server.slots), (2, {0: 0, 1: 0}))
+        self.assertIn("nothing is restored: GET /props", self.warnings[0])
+        self.server.how = {}
+        self.server.build = "b2"
+        self.server.slots = {0: 100, 1: 0}
+        self.stop(run)
+        self.assertEqual(list(self.files()), ["slot-0.bin"])
+
+    def test_deleted_while_it_runs(self) -> None:
+        """By `lswap kv clear`, for instance: what is gone is in the way of nothing."""
+        self.server.slots = {0: 0, 1: 0}
+        run = self.start()
+        self.server.slots = {0: 1000, 1: 100}
+        self.stop(run)
+        run = self.start()
+        for path in self.folder.rglob("*.*"):
+            path.unlink()
+        self.server.slots = {0: 20, 1: 0}
+        self.stop(run)
+        self.start()
+        self.assertEqual((self.server.slots, self.warnings), ({0: 20, 1: 0}, []))
 
     def test_model_file_that_only_the_server_knows(self) -> None:
         """Is looked at where the server says it is."""
@@ -367,7 +402,7 @@ class TroubleTests(KvCase):
         self.assertNoResult(done)
         self.turn(0.2)
         self.successResultOf(done)
-        self.assert_warned("slot 0 did not end in time")
+        self.assert_warned("slot 0 was not saved in time")
         self.assertEqual((self.server.calls, self.files()), (["list", "props", "save 0"], {}))
 
     def test_save_that_goes_on(self) -> None:
@@ -497,18 +532,50 @@ class TroubleTests(KvCase):
         self.assertEqual(self.files(), {})
 
     def test_props_that_hang_or_fail(self) -> None:
-        """A build that does not tell what it is gets what it saved itself."""
-        self.server.how = {"props": 500}
+        """A build that does not tell what it is gets nothing, and saves nothing; what was kept stays."""
+        self.server.how = {"props": 404}
+        self.saved_with_warning("nothing is saved: GET /props")
+        self.assertEqual(self.files(), {})
+        self.server.how = {}
         self.saved()
+        self.server.how = {"props": 500}
         self.start()
-        self.assertEqual(self.server.slots[0], 100)
+        self.assert_warned("nothing is restored: GET /props")
+        self.assertEqual((self.server.slots[0], len(self.files())), (0, 1))
+        self.begin()
         self.server.how = {"props": "hang"}
         run = self.wait(self.opened())
         done = Deferred.fromCoroutine(run.restore(BASE))
         self.turn()
         self.turn(10.1)
         self.successResultOf(done)
-        self.assertEqual(self.warnings, [])
+        self.assert_warned("GET /props")
+
+    def test_one_slot_of_two(self) -> None:
+        """Its trouble is told once, whatever becomes of the other; again when it has gone well in between."""
+        self.server.slots = {0: 0, 1: 0}
+        told = []
+        for how in ("short", "short", None, "short"):
+            run = self.start()
+            self.server.slots = {0: 100, 1: 100}
+            self.server.how_of = {1: how} if how else {}
+            self.stop(run)
+            told.append(len(self.warnings))
+        self.assertEqual(told, [1, 0, 0, 1])
+
+    def test_long_list(self) -> None:
+        """Older builds tell the whole prompts; it is not read in the reactor's thread."""
+        asked: list[Any] = []
+
+        def note(function: Callable[..., Any], *args: Any) -> Deferred[Any]:
+            asked.append(function)
+            return maybeDeferred(function, *args)
+
+        self.thread = note
+        self.server.prompt = "x" * (1 << 20)
+        self.saved()
+        self.assertIn(parse_slots, asked)
+        self.assertEqual(len(self.files()), 1)
 
     def test_server_that_dies_of_a_restore(self) -> None:
         """Does not get that file again."""
@@ -521,7 +588,7 @@ class TroubleTests(KvCase):
         done.cancel()
         self.failureResultOf(done, CancelledError)
         self.wait(run.close(crashed=True))
-        self.assert_warned("ended while slot 0 was restored")
+        self.assert_warned("slot 0: the server ended while it was restored")
         self.assertEqual(self.files(), {})
 
     def test_restore_that_is_cut_short(self) -> None:
