@@ -139,8 +139,22 @@ class OrderTests(KvChildCase):
         self.turn()
         self.successResultOf(gone)
         self.slots.how = {}
+        self.slots.calls.clear()
         self.successResultOf(self.start())
-        self.assertEqual(self.slots.calls[-1], "restore 0")
+        self.assertEqual(self.slots.calls, ["props", "restore 0"])
+
+    def test_death_after_the_restore(self) -> None:
+        """While the hooks run is a failed start as ever, and not the fault of what was restored."""
+        self.keep(Hooks(on_startup=(HookAction(calls=(HttpCall(method="POST", url="/hook"),)),)))
+        self.slots.others = lambda request: request.answer()
+        self.used()
+        self.slots.others = lambda request: None
+        asked = self.start()
+        self.assertEqual(self.slots.calls, ["props", "restore 0"])
+        self.group.end(3)
+        self.turn()
+        self.assertIn("exited prematurely", self.why(asked))
+        self.assertEqual([path.name for path in self.folder.rglob("slot*")], ["slot-0.bin"])
 
     def test_killed_while_it_saves(self) -> None:
         """A second signal does not wait."""

@@ -156,7 +156,7 @@ class SaveAndRestoreTests(KvCase):
         run = self.start()
         self.assertEqual(self.server.calls, ["props", "restore 0", "restore 2"])
         self.assertEqual(self.server.slots, {0: 100, 1: 0, 2: 50})
-        self.assertEqual(run.shown(), {"state": "on", "reason": ""})
+        self.assertEqual((run.shown(), run.restoring), ({"state": "on", "reason": ""}, False))
         self.assertEqual(self.warnings, [])
         figures = self.caches.figures.of("a")
         self.assertEqual((figures.saved_tokens, figures.restored_tokens, figures.bytes), (150, 150, 1500))
@@ -590,6 +590,26 @@ class TroubleTests(KvCase):
         self.wait(run.close(crashed=True))
         self.assert_warned("slot 0: the server ended while it was restored")
         self.assertEqual(self.files(), {})
+
+    def test_server_that_dies_of_a_file_that_stays(self) -> None:
+        """Is not started with it for ever: the feature is off then."""
+        self.saved()
+        self.server.how = {"restore": "hang"}
+        run = self.wait(self.opened())
+        done = Deferred.fromCoroutine(run.restore(BASE))
+        self.turn()
+        done.cancel()
+        self.failureResultOf(done, CancelledError)
+
+        def read_only(function: Callable[..., Any], *args: Any) -> Any:
+            if function is kv_files.forget:
+                raise OSError(30, "Read-only file system", "x")
+            return function(*args)
+
+        self.thread = lambda function, *args: maybeDeferred(read_only, function, *args)
+        self.wait(run.close(crashed=True))
+        run = self.wait(self.opened())
+        self.assertEqual((run.words, run.shown()["state"]), (self.model.words, "off"))
 
     def test_restore_that_is_cut_short(self) -> None:
         """By a stop: the file is not to blame."""
