@@ -221,7 +221,9 @@ class MemoryLswap:
         }
 
     def _spawned(self, group: FakeGroup) -> None:
-        child = cast(Child, group.listener)
+        child = group.listener
+        if not isinstance(child, Child):  # the command of a hook
+            return
         name, address = child.model.id, ("127.0.0.1", _port(child.model.proxy))
         if name not in self.models or self.models[name].address != address:  # by a reload
             self.models[name] = StandIn(name, self.reactor, address)

@@ -50,7 +50,7 @@ async def _call(
     raw = Headers()
     for name, value in headers:
         raw.addRawHeader(name.encode("ascii"), value.encode("utf-8"))
-    data = _Body(body) if body is not None else None
+    data = None if body is None else _Body(body)
     answer: Any = await client.request(method, url, headers=raw, data=data, allow_redirects=False, unbuffered=True)
     taker = _Taker(kept)
     answer.deliverBody(taker)
@@ -59,25 +59,24 @@ async def _call(
 
 @implementer(IBodyProducer)
 class _Body:
-    """A body that is there already. treq's own for bytes waits for the reactor that is installed to turn."""
+    """The body of a request, in one piece: treq's own way with bytes asks the global reactor for the time."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
         self.length = len(data)
+        self._data = data
 
     def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        """All at once."""
         consumer.write(self._data)
         return succeed(None)
 
     def pauseProducing(self) -> None:
-        """Too late."""
+        """There is nothing to pause."""
 
     def resumeProducing(self) -> None:
-        """Nothing is left."""
+        """Nor to resume."""
 
     def stopProducing(self) -> None:
-        """Too late."""
+        """Nor to stop."""
 
 
 class _Taker(Protocol):

@@ -167,4 +167,4 @@ def _name(run: Run, action: HookAction) -> str:
     """The action for people. Arguments of commands are left out: they may be secret."""
     if action.words:
         return f"cmd {action.words[0]}"
-    return ", ".join(name_of_call(call, run.model.proxy) for call in action.calls)
+    return filled(", ".join(name_of_call(call, run.model.proxy) for call in action.calls), run.pid)

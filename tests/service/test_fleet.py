@@ -365,3 +365,40 @@ class QueuedTests(FleetCase):
         self.lswap.turn()
         self.assertEqual(self.lswap.leftovers(), [])
         self.assertEqual(self.running(), {"c": "ready"})
+
+
+class HookTests(FleetCase):
+    """A removed model whose last hook runs."""
+
+    def test_it_is_dropped_after_that(self) -> None:
+        """The shutdown would not wait for it otherwise; one that comes back meanwhile is the same one."""
+        hooked = model("a", "on_stopped: {cmd: gone}")
+        for comes_back in (False, True):
+            self.start(hooked, B)
+            self.load("a")
+            self.take_over(B)
+            self.assertEqual(self.running(), {})
+            children = self.lswap.service.fleet.children
+            self.assertIn("a", children)
+            if comes_back:
+                self.take_over(hooked, B)
+            self.lswap.processes.groups[-1].end(0)
+            self.lswap.turn()
+            self.assertEqual("a" in children, comes_back)
+
+    def test_one_that_sleeps(self) -> None:
+        """Removed or changed while it sleeps, it is stopped; changed in nothing that matters, it sleeps on."""
+        sleepy = "sleep: {sleep: {cmd: zzz}, wake: {cmd: rise}}"
+        for lines, state in (
+            ([B], None),
+            ([model("a", sleepy, flags=" --new"), B], None),
+            ([model("a", sleepy + ", ttl: 7"), B], "asleep"),
+        ):
+            self.start(model("a", sleepy), B)
+            self.load("a")
+            self.ask("b")
+            self.lswap.processes.groups[-1].end(0)
+            self.lswap.turn()
+            self.assertEqual(self.running()["a"], "asleep")
+            self.take_over(*lines)
+            self.assertEqual(self.running().get("a"), state)
