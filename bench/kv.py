@@ -115,6 +115,7 @@ def measure(port, ready):
         raise RuntimeError("kept had nothing cached")
     found["restore"] = spent(port, "restore")[0] - before["restore"]
     found["kept"] = found["restore"] + after_ready
+    time.sleep(0.5)  # llama.cpp closes its connection behind a stream, though it says that it keeps it
     found["own"] = kit.median([own_restore(port) for _ in range(5)])
     found["added"] = found["restore"] - found["own"]
     first_token(port, "cold")
@@ -147,6 +148,9 @@ def main():
                 for turn in range(chosen.rounds):
                     print(f"round {turn + 1} of {chosen.rounds}: {name}", file=sys.stderr)
                     rounds.append(measure(port, ready))
+            except RuntimeError:
+                print(server.tail(), file=sys.stderr)
+                raise
             finally:
                 server.stop(60)
         middle = {figure: kit.median([each[figure] for each in rounds]) for figure, _ in FIGURES}
