@@ -117,6 +117,7 @@ conformance: $(VENV)/.test
 bench: $(VENV)/.test
 	$(bin)/python bench/bench.py --server "lswap=$(server)"
 	$(bin)/python bench/swap.py --server "lswap=$(server)"
+	$(bin)/python bench/hooks.py --server "lswap=$(server)"
 	-@$(MAKE) --no-print-directory demo-server
 	$(bin)/python bench/kv.py --server "lswap=$(server)"
 

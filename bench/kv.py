@@ -20,7 +20,7 @@ import time
 
 import kit
 
-PROMPT = "A list of days. " + " ".join(f"On day {day} there came {day * 7 % 31} ships and left {day * 5 % 17}." for day in range(52))
+PROMPT = "A list of days. " + " ".join(f"On day {day} there came {day * 7 % 31} ships and left {day * 5 % 17}." for day in range(63))
 FIGURES = [("cold", "first token after the server is up, cold"), ("kept", "  the same, cache kept (restore included)"), ("ratio", "  cold / kept"),
            ("cold_swap", "request to first token with the swap, cold"), ("kept_swap", "  the same, cache kept"),
            ("save", "save before the stop"), ("restore", "restore before the first request"), ("own", "  of it the server's own"), ("added", "  the rest")]

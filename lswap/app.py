@@ -253,7 +253,7 @@ class LswapService(Service):
         """The connections to an origin, for control work; a model's own where it is that of a model."""
         key = str(origin)
         for child in self.router.children.values():
-            if child.upstream is not None and str(child.upstream.origin) == key:
+            if child.upstream is not None and child.upstream.origin.same_server(origin):
                 return child.upstream
         if key not in self._pools:
             self._pools[key] = Upstream(self.reactor, origin)

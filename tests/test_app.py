@@ -155,8 +155,9 @@ class StartTests(AppCase):
         from lswap.net.dial import Origin
 
         port = self.lswap.models["a"].address[1]
-        ours = self.service._pool_of(Origin(f"http://localhost:{port}/x"))
-        self.assertIs(ours, self.lswap.child("a").upstream)
+        for host in ("localhost", "127.0.0.1", "[::1]"):
+            ours = self.service._pool_of(Origin(f"http://{host}:{port}/x"))
+            self.assertIs(ours, self.lswap.child("a").upstream, host)
         other = self.service._pool_of(Origin("http://elsewhere:1"))
         self.assertIs(self.service._pool_of(Origin("http://elsewhere:1/y")), other)
         closed: list[Upstream] = []

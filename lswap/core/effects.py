@@ -44,7 +44,10 @@ class Refuse(Effect, frozen=True, gc=False):
 
 
 class Swap(Effect, frozen=True):
-    """Stop `evict` side by side, wait until they are gone, make `model` ready, then report `SwapEnded(swap)`."""
+    """Free the room of `evict` side by side, wait for that, make `model` ready, then report `SwapEnded(swap)`.
+
+    Room is free when a model is gone, or asleep.
+    """
 
     swap: int
     model: str
@@ -54,14 +57,15 @@ class Swap(Effect, frozen=True):
 class GiveUp(Effect, frozen=True, gc=False):
     """The swap is not wanted any more: do not start its model, or abort the start; `SwapEnded` follows all the same.
 
-    A model that is ready by now stays so.
+    A model that is ready by now stays so. `why` is `swap` (others want its room), `unload`, `reload` or `shutdown`.
     """
 
     swap: int
+    why: str = "swap"
 
 
 class Stop(Effect, frozen=True):
-    """Stop these models side by side; `why` is `unload`, `ttl` or `reload`."""
+    """Stop these models side by side; `why` is `unload`, `ttl` (put them to sleep if they can) or `reload`."""
 
     models: tuple[str, ...]
     why: str

@@ -112,7 +112,7 @@ class Scheduler:
                     self._refuse(request, Refusal.UNKNOWN, effects)
                 swap.waiters.clear()
             if not swap.waiters and (swap.model.rules is None or swap.model.outdated):
-                self._give_up(swap, effects)
+                self._give_up(swap, effects, "reload")
         self._settle(effects)
         for model in list(self._board.models.values()):
             if model.spent:
@@ -241,7 +241,7 @@ class Scheduler:
             self._board.disown(swap)
             for request in swap.waiters.values():
                 self._refuse(request, Refusal.UNLOADED, effects)
-            self._give_up(swap, effects)
+            self._give_up(swap, effects, "unload")
         self._refuse_queued(lambda request: request.model.name in names, Refusal.UNLOADED, effects)
         if event.models:
             self._stop(event.models, "unload", effects)
@@ -257,7 +257,7 @@ class Scheduler:
             for request in swap.waiters.values():
                 self._refuse(request, Refusal.SHUTTING_DOWN, effects)
             swap.waiters.clear()
-            self._give_up(swap, effects)
+            self._give_up(swap, effects, "shutdown")
         self._refuse_queued(lambda request: True, Refusal.SHUTTING_DOWN, effects)
 
     # -- what is done ------------------------------------------------------------------------------------------------
@@ -315,10 +315,10 @@ class Scheduler:
             if not swap.waiters and (outdated or in_the_way):
                 self._give_up(swap, effects)
 
-    def _give_up(self, swap: ActiveSwap, effects: list[Effect]) -> None:
+    def _give_up(self, swap: ActiveSwap, effects: list[Effect], why: str = "swap") -> None:
         if not swap.given_up:
             swap.given_up = True
-            effects.append(GiveUp(swap.id))
+            effects.append(GiveUp(swap.id, why))
 
     def _stop(self, names: tuple[str, ...], why: str, effects: list[Effect]) -> None:
         for name in names:

@@ -24,6 +24,8 @@ __all__ = ["Dialer", "Origin"]
 
 #: Seconds without a sign of life, and between two probes, after which the system asks whether the other end is there.
 _KEEPALIVE = 30
+#: Names of this machine that a server may be asked by.
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Origin:
@@ -56,6 +58,11 @@ class Origin:
             path, _, query = target.partition(b"?")
             target = path + b"?" + self.query + (b"&" + query if query else b"")
         return target
+
+    def same_server(self, other: Origin) -> bool:
+        """Whether both lead to one server; all names of this machine are one."""
+        same_host = self.host == other.host or {self.host, other.host} <= _LOOPBACK
+        return same_host and (self.scheme, self.port) == (other.scheme, other.port)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

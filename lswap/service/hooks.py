@@ -31,7 +31,11 @@ _LINE = 8192
 
 
 class _Failed(LswapError):
-    """An action came to nothing; the text says why."""
+    """An action came to nothing; the text says why. `said` is what a server said to that: for the log only."""
+
+    def __init__(self, text: str, said: str = "") -> None:
+        super().__init__(text)
+        self.said = said
 
 
 class HookRunner:
@@ -66,6 +70,7 @@ class HookRunner:
         self._doings.begin(run.model.id, event, name)
         work = Deferred.fromCoroutine(self._perform(run, event, action))
         work.addTimeout(action.timeout, self._tools.reactor)
+        said = ""
         try:
             await work
         except CancelledError:
@@ -73,14 +78,14 @@ class HookRunner:
             raise
         except TookTooLong:
             outcome, problem = Outcome.TIMEOUT, f"not done within {action.timeout:g} s"
-        except LswapError as failure:
-            outcome, problem = Outcome.FAILED, str(failure)
+        except _Failed as failure:
+            outcome, problem, said = Outcome.FAILED, str(failure), failure.said
         except Exception as failure:
             outcome, problem = Outcome.FAILED, str(failure) or type(failure).__name__
         else:
             self._doings.end(Outcome.OK)
             return ""
-        self._doings.end(outcome, problem)
+        self._doings.end(outcome, f"{problem}: {said}" if said else problem)
         await self.quiet()
         return f"{event.value}: {name}: {problem}"
 
@@ -113,7 +118,7 @@ class HookRunner:
         if status in call.expect if call.expect else 200 <= status < 300:
             return
         said = " ".join(text.decode("utf-8", "replace").split())[:_SHOWN]
-        raise _Failed(f"status {status}{': ' if said else ''}{said}")
+        raise _Failed(f"status {status}", said)
 
     async def _command(self, run: Run, event: HookEvent, action: HookAction) -> None:
         words = [filled(word, run.pid) for word in action.words]

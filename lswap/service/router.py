@@ -260,7 +260,7 @@ class Router:
             task = self._swaps[effect.swap] = _SwapTask(effect, self.children[effect.model])
             Deferred.fromCoroutine(self._run(task)).addErrback(self._swap_broke, task)
         elif isinstance(effect, GiveUp):
-            self._give_up(effect.swap)
+            self._give_up(effect.swap, Cause(Reason(effect.why)))
         elif isinstance(effect, Stop):
             cause = Cause(Reason(effect.why))
             for model in effect.models:
@@ -291,8 +291,9 @@ class Router:
         swap = task.swap
         if swap.evict:
             self._log.info("{model}: makes room, instead of {evict}", model=swap.model, evict=", ".join(swap.evict))
-        cause = Cause(Reason.SWAP, swap.model)
-        rooms = [self.children[model].rest(cause) for model in swap.evict]
+        # A model that goes for itself was changed by a reload.
+        other, itself = Cause(Reason.SWAP, swap.model), Cause(Reason.RELOAD)
+        rooms = [self.children[model].rest(itself if model == swap.model else other) for model in swap.evict]
         await gatherResults(rooms, consumeErrors=True)
         error: str | None = None
         hook = False
@@ -318,16 +319,16 @@ class Router:
         error = f"internal error: {failure.getErrorMessage()}"
         self.tell(SwapEnded(now=self.clock.seconds(), swap=task.swap.swap, error=error))
 
-    def _give_up(self, number: int) -> None:
+    def _give_up(self, number: int, cause: Cause) -> None:
         task = self._swaps.get(number)
         if task is None or task.given_up:
             return
         task.given_up = True
         # What wakes is left alone: it is up soon, and can be put to sleep again.
         if task.child.state in (State.STARTING, State.STOPPING):
-            task.child.stop(Cause(Reason.SWAP))
+            task.child.stop(cause)
         elif task.child.state is State.SLEEPING:
-            task.child.rest(Cause(Reason.SWAP))
+            task.child.rest(cause)
 
     # -- idle times ------------------------------------------------------------------------
 

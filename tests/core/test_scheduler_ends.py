@@ -170,7 +170,7 @@ class UnloadTests(SynchronousTestCase):
         desk.ask(1, "a")
         desk.ask(2, "a")
         refused = [Refuse(1, Refusal.UNLOADED), Refuse(2, Refusal.UNLOADED)]
-        self.assertEqual(desk.unload("a"), [*refused, GiveUp(1), Stop(("a",), "unload")])
+        self.assertEqual(desk.unload("a"), [*refused, GiveUp(1, "unload"), Stop(("a",), "unload")])
 
     def test_queued_requests(self) -> None:
         """T19: those for the model are refused, others are left alone."""
@@ -240,7 +240,7 @@ class UnloadTests(SynchronousTestCase):
         desk.ask(1, "a")
         desk.starting("a")
         desk.ask(2, "b")
-        effects = [Refuse(1, Refusal.UNLOADED), GiveUp(1), Stop(("a",), "unload"), Swap(2, "b", ("a",))]
+        effects = [Refuse(1, Refusal.UNLOADED), GiveUp(1, "unload"), Stop(("a",), "unload"), Swap(2, "b", ("a",))]
         self.assertEqual(desk.unload("a"), effects)
 
     def test_unload_before_the_start(self) -> None:
@@ -249,7 +249,7 @@ class UnloadTests(SynchronousTestCase):
         desk.up("a")
         desk.ask(1, "b")
         desk.stopping("a")
-        self.assertEqual(desk.unload("b"), [Refuse(1, Refusal.UNLOADED), GiveUp(1), Stop(("b",), "unload")])
+        self.assertEqual(desk.unload("b"), [Refuse(1, Refusal.UNLOADED), GiveUp(1, "unload"), Stop(("b",), "unload")])
         self.assertEqual(desk.ended(1, "aborted"), [])
         self.assertEqual(desk.ask(2, "a"), [Swap(2, "a", ())])
 
@@ -472,7 +472,9 @@ class ShutDownTests(SynchronousTestCase):
         for ticket, model in enumerate("aabbc"):
             desk.ask(ticket, model)
         refused = [Refuse(ticket, Refusal.SHUTTING_DOWN) for ticket in range(5)]
-        self.assertEqual(desk.shut(), [*refused[:2], GiveUp(1), *refused[2:4], GiveUp(2), refused[4]])
+        self.assertEqual(
+            desk.shut(), [*refused[:2], GiveUp(1, "shutdown"), *refused[2:4], GiveUp(2, "shutdown"), refused[4]]
+        )
         self.assertEqual(desk.scheduler.waiting(), 0)
 
     def test_later_requests_are_refused(self) -> None:

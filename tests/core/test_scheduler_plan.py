@@ -146,7 +146,7 @@ class ReplaceTests(SynchronousTestCase):
         desk = Desk(Fixed())
         desk.ask(1, "a")
         told = desk.scheduler.replace({"b": ModelRules()}, Fixed(), 10)
-        self.assertEqual(told, [Refuse(1, Refusal.UNKNOWN), GiveUp(1)])
+        self.assertEqual(told, [Refuse(1, Refusal.UNKNOWN), GiveUp(1, "reload")])
         self.assertEqual(desk.ended(1, "aborted"), [])
         self.assertEqual(desk.scheduler.waiting(), 0)
 

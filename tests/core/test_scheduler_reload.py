@@ -151,7 +151,7 @@ class LoadingTests(SynchronousTestCase):
         """A load for nobody of what nobody wants is given up at once, and once."""
         desk = self.loading(1)
         desk.leave(1)
-        self.assertEqual(reload(desk, outdated="a"), [GiveUp(1)])
+        self.assertEqual(reload(desk, outdated="a"), [GiveUp(1, "reload")])
         self.assertEqual(reload(desk, outdated="a"), [])
 
     def test_nobody_waits_any_more(self) -> None:
@@ -250,7 +250,7 @@ class RemovedTests(SynchronousTestCase):
         desk = Desk(Others())
         desk.ask(1, "a")
         desk.starting("a")
-        self.assertEqual(reload(desk, "b c", leaving=[1]), [GiveUp(1)])
+        self.assertEqual(reload(desk, "b c", leaving=[1]), [GiveUp(1, "reload")])
 
     def test_given_up_swap_ends(self) -> None:
         """A load of it that ended early leaves nothing behind."""

@@ -22,6 +22,18 @@ from tests.net.wire import Net
 class OriginTests(SynchronousTestCase):
     """`Origin`."""
 
+    def test_same_server(self) -> None:
+        """Names of this machine are one; scheme and port count, the path does not."""
+        for one, other, same in (
+            ("http://localhost:1/x", "http://127.0.0.1:1/y", True),
+            ("http://[::1]:1", "http://localhost:1", True),
+            ("http://h:1", "http://h:1", True),
+            ("http://h:1", "http://localhost:1", False),
+            ("http://localhost:1", "http://localhost:2", False),
+            ("http://localhost:1", "https://localhost:1", False),
+        ):
+            self.assertIs(Origin(one).same_server(Origin(other)), same, (one, other))
+
     def test_parts(self) -> None:
         """Scheme, host, port and what `Host` says."""
         for url, text, netloc, host in (

@@ -204,9 +204,9 @@ class Anything(RuleBasedStateMachine):
             server.vanish()
         self.bench.reactor.turn()
 
-    @rule(status=st.sampled_from((200, 503)), listens=st.booleans())
-    def health(self, status: int, listens: bool) -> None:
-        """What the server says from now on, and whether a new one takes its time."""
+    @rule(status=st.sampled_from((200, 503)))
+    def health(self, status: int) -> None:
+        """What the server says from now on."""
         self.bench.server.health = status
 
     @rule(seconds=st.sampled_from((0.1, 1.0, 5.0, 31.0, 130.0)))

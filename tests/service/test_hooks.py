@@ -208,14 +208,15 @@ class FailureTests(HookCase):
         self.assertEqual(self.states, ["starting", "stopping", "stopped"])
 
     def test_abort_after_the_spawn(self) -> None:
-        """The server is stopped, without on_will_stop."""
+        """The server is stopped, without on_will_stop. What it said is for the log, not for clients."""
         bad = HookAction(calls=(HttpCall(method="POST", url="/x"),), on_error="abort")
         self.with_hooks(on_startup=(bad, cmd("more")), on_will_stop=(cmd("will"),), on_stopped=(cmd("on_stopped"),))
         asked = self.start()
         self.server.request.answer(503, b"not  now\n")
         self.reactor.turn()
         error = self.failureResultOf(asked, HookError).value
-        self.assertEqual(str(error), "on_startup: POST /x: status 503: not now")
+        self.assertEqual(str(error), "on_startup: POST /x: status 503")
+        self.assertEqual(self.doings[1].detail, "status 503: not now")
         self.assertEqual(self.began(), ["server", "on_stopped"])
         self.assertEqual([stop[0] for stop in self.group.stops], [5.0])
 

@@ -11,7 +11,7 @@ from lswap.core.hooks import Reason
 from lswap.service.figures import HookFigures
 from lswap.web.loading import TICK
 from lswap.web.performance import exposition
-from tests.memory import MemoryClient, MemoryLswap
+from tests.memory import MemoryClient, MemoryLswap, config_of
 from tests.service.test_fleet import model, models
 from tests.stand_in import FakeGroup
 
@@ -155,6 +155,39 @@ class HookTests(HookCase):
             self.lswap.turn()
             busy.read()
             self.assertEqual(self.hook("will").environment["LSWAP_REASON"], reason)
+
+    def reason(self) -> str:
+        """What on_stopped was told."""
+        return self.hook("gone").environment["LSWAP_REASON"]
+
+    def test_reason_of_an_end(self) -> None:
+        """Whoever ended it, also while it was loading; one that a reload changed goes for itself."""
+        self.start(A)
+        self.ask("a")
+        self.lswap.router.unload(("a",))
+        self.lswap.turn()
+        self.assertEqual(self.reason(), "unload")
+        self.start(A)
+        self.ask("a")
+        self.lswap.router.shut_down()
+        self.lswap.turn()
+        self.assertEqual(self.reason(), "shutdown")
+        self.start(A, model("b"))
+        self.ask("a").leave()
+        self.ask("b")
+        self.assertEqual(self.reason(), "swap")
+        self.start(A)
+        self.ask("a")
+        self.end("will")
+        self.end("up")
+        changed = config_of(models(A.replace("--name", "--new --name"))).config
+        assert changed is not None
+        self.lswap.service.fleet.take_over(changed)
+        self.ask("a")
+        self.lswap.models["a"].request.answer(200, b"{}")
+        self.lswap.turn()
+        self.assertEqual(self.hook("part").environment["LSWAP_REASON"], "reload")
+        self.assertEqual(self.hook("part").environment["LSWAP_OTHER"], "")
 
 
 class SleepTests(HookCase):
