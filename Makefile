@@ -19,7 +19,7 @@ DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_
     cli config_commands config_dir config_errors config_macros config_real config_reload config_values http_tls plan_check \
     reload_diff matrix peers preload loading http_loading selectors http_profiles http_upstream websockets http_models \
     http_auth_cors keys observe_activity observe_captures observe_events observe_logs observe_metrics \
-    stress hooks sleep tools_wol tools_vllm
+    stress hooks sleep kv tools_wol tools_vllm
 
 # Single tests of these subjects that wait for something else. Only shrinks.
 # `keep` comes later.
@@ -122,6 +122,8 @@ bench: $(VENV)/.test
 	$(bin)/python bench/scheduler.py
 	$(bin)/python bench/observe.py
 	$(bin)/python bench/hooks.py --server "lswap=$(server)"
+	-@$(MAKE) --no-print-directory demo-server
+	$(bin)/python bench/kv.py --server "lswap=$(server)"
 
 format: $(VENV)/.test
 	$(bin)/ruff format

@@ -47,6 +47,7 @@ from lswap.service.events import Bus
 from lswap.service.exchange import InFlight
 from lswap.service.figures import HookFigures
 from lswap.service.fleet import Fleet
+from lswap.service.kv import KvCaches
 from lswap.service.logs import Logs, logs
 from lswap.service.monitor import Monitor
 from lswap.service.names import Names
@@ -64,6 +65,7 @@ from lswap.web.admin import Admin, Parts
 from lswap.web.auth import Gate
 from lswap.web.comfyui import ComfyRoutes
 from lswap.web.events import EventStreams
+from lswap.web.exposition import Figures
 from lswap.web.forward import Forwarder
 from lswap.web.listing import Listing, add_listing
 from lswap.web.live import LiveStreams
@@ -118,13 +120,16 @@ class LswapService(Service):
         self._pools: dict[str, Upstream] = {}
         self._logs = own_logs or logs()
         self._guard = Guard(reactor)
+        client = HTTPClient(UpstreamAgent(self._pool_of), cookiejar=_no_cookies())
+        self.kv = KvCaches(reactor, client, self._in_thread, os.environ)
         self._tools = Tools(
             reactor=reactor,
             processes=processes or Processes(reactor, self._guard),
-            client=HTTPClient(UpstreamAgent(self._pool_of), cookiejar=_no_cookies()),
+            client=client,
             logs=self._logs,
             environment=dict(os.environ),
             in_thread=self._in_thread,
+            kv=self.kv,
             told=self._told,
         )
         self._hook_figures = HookFigures()
@@ -187,7 +192,8 @@ class LswapService(Service):
         add_listing(app, listing)
         add_profiles(app, self._current, self.profiles)
         add_activity(app, self.store, self.captures)
-        add_performance(app, self.reactor, self.monitor, self._apart, [self.counters, self._hook_figures])
+        figures: list[Figures] = [self.counters, self._hook_figures, self.kv.figures]
+        add_performance(app, self.reactor, self.monitor, self._apart, figures)
         PlanRoutes(self.reactor, self._current, self.router).add_to(app)
         upstream = UpstreamRoutes(self.reactor, self._current, forwarder, self.profiles, self.peers)
         ComfyRoutes(self.reactor, self._current, forwarder).add_to(app)
@@ -231,6 +237,7 @@ class LswapService(Service):
 
     def _take_over(self, config: Config) -> Difference:
         made = self.fleet.take_over(config)
+        self.kv.use(config)
         self.peers.take_over(config)
         self.names.reloaded()
         self.store.use(config.store_path, config.metrics_max_in_memory)
@@ -316,6 +323,7 @@ class LswapService(Service):
         if self._watcher is not None:
             self._watcher.start(self._look())
         self._announce()
+        self.kv.start(config)
         self._preloader.start()
         self.peers.watch()
         gc.collect()
@@ -424,6 +432,7 @@ class LswapService(Service):
             child.close()
         self.peers.close()
         self.monitor.stop()
+        self.kv.stop()
         await self.store.stop()
         for pool in self._pools.values():
             pool.close()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from lswap import options as words_of
 
-__all__ = ["COMMANDS", "check", "main", "plan", "serve"]
+__all__ = ["COMMANDS", "check", "kv", "main", "plan", "serve"]
 
 _CHECK_FLAGS = (
     *(flag for flag in words_of.FLAGS if flag.name in ("config", "config-dir")),
@@ -83,5 +83,12 @@ def plan(words: Sequence[str]) -> int:
     return cli_plan.plan(words)
 
 
+def kv(words: Sequence[str]) -> int:
+    """`lswap kv`: list or clear the KV caches that are kept; see `lswap.cli_kv`."""
+    from lswap import cli_kv
+
+    return cli_kv.kv(words)
+
+
 #: First word of a command line to what it runs.
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"plan": plan, "check": check}
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"plan": plan, "check": check, "kv": kv}

@@ -76,7 +76,8 @@ class Options(usage.Options):
         return words_of.usage(
             "lswap",
             more="\nlswap check -help tells how to check a configuration,\n"
-            "lswap plan -help how to ask what a request would do.\n",
+            "lswap plan -help how to ask what a request would do,\n"
+            "lswap kv -help how to see and delete the KV caches that are kept.\n",
         )
 
     def _umask(self) -> int:

@@ -38,7 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wol": {"core", "errors", "foreground", "front", "net", "options", "service", "web"},
     "vllm": {"core", "errors", "foreground", "front", "net", "options", "service", "web"},
     # A command runs the same service as the plugin does, so it takes both from `tap`.
-    "cli": {"cli_plan", "core", "errors", "foreground", "net", "options", "service", "tap"},
+    "cli": {"cli_kv", "cli_plan", "core", "errors", "foreground", "net", "options", "service", "tap"},
+    "cli_kv": {"core", "net", "options", "tap"},
     "cli_plan": {"errors", "options"},
     "__main__": {"cli"},
 }

@@ -100,6 +100,9 @@ class ChildInputs(Protocol):
     def exited(self) -> None:
         """The leader of the process group ended."""
 
+    def spoilt(self) -> None:
+        """The leader ended of something that the next start will do without."""
+
     def gone(self) -> None:
         """Nothing of the process is left."""
 
@@ -141,6 +144,7 @@ _TABLE = (
     ("preparing", _in.done, "starting", (_S.SPAWN,)),
     ("starting", _in.healthy, "warming", (_S.WARM,)),
     ("warming", _in.done, "ready", (_S.READY,)),
+    ("warming", _in.spoilt, "stopping_wanted", (_S.ABORT,)),
     *(
         (state, told, then, _ABORTED)
         for state in ("preparing", "starting", "warming")
@@ -227,7 +231,7 @@ _TABLE = (
     ("shutdown", _in.stop, "shutdown", (_S.STOPPED,)),
     ("shutdown", _in.shut, "shutdown", (_S.STOPPED,)),
 )
-_INPUTS = (_in.start, _in.rest, _in.stop, _in.shut, _in.healthy, _in.done, _in.failed, _in.exited, _in.gone)
+_INPUTS = (_in.start, _in.rest, _in.stop, _in.shut, _in.healthy, _in.done, _in.failed, _in.exited, _in.spoilt, _in.gone)
 
 
 def _output(shown: State, steps: tuple[Step, ...]) -> Callable[[ChildInputs, Life], None]:

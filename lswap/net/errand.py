@@ -21,6 +21,8 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IBodyProducer
 from zope.interface import implementer
 
+from lswap.errors import UpstreamClosed
+
 __all__ = ["KEPT", "errand"]
 
 #: Bytes of an answer that are kept.
@@ -28,30 +30,31 @@ KEPT = 65536
 
 
 def errand(
-    client: HTTPClient, method: str, url: str, headers: Iterable[tuple[str, str]] = (), body: bytes | None = None
+    client: HTTPClient,
+    method: str,
+    url: str,
+    headers: Iterable[tuple[str, str]] = (),
+    body: bytes | None = None,
+    kept: int = KEPT,
 ) -> Deferred[tuple[int, bytes]]:
     """Fires with the status and the beginning of the body once the answer is whole. Cancelling ends the call.
 
-    Fails as the agent of `client` does, and when the answer is cut.
+    Fails as the agent of `client` does, and with UpstreamClosed when the answer is cut.
     """
-    return Deferred.fromCoroutine(_call(client, method, url, headers, body))
+    return Deferred.fromCoroutine(_call(client, method, url, headers, body, kept))
 
 
 async def _call(
-    client: HTTPClient, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes | None
+    client: HTTPClient, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes | None, kept: int
 ) -> tuple[int, bytes]:
     raw = Headers()
     for name, value in headers:
         raw.addRawHeader(name.encode("ascii"), value.encode("utf-8"))
     data = None if body is None else _Body(body)
-    answer = await client.request(method, url, headers=raw, data=data, allow_redirects=False, unbuffered=True)
-    return int(answer.code), await _whole(answer)
-
-
-def _whole(answer: Any) -> Deferred[bytes]:
-    taker = _Taker()
+    answer: Any = await client.request(method, url, headers=raw, data=data, allow_redirects=False, unbuffered=True)
+    taker = _Taker(kept)
     answer.deliverBody(taker)
-    return taker.over
+    return int(answer.code), await taker.over
 
 
 @implementer(IBodyProducer)
@@ -81,18 +84,27 @@ class _Taker(Protocol):
 
     transport: Any
 
-    def __init__(self) -> None:
-        self.over: Deferred[bytes] = Deferred(lambda _: self.transport.abortConnection())
-        self._kept = b""
+    def __init__(self, kept: int) -> None:
+        self.over: Deferred[bytes] = Deferred(self._leave)
+        self._most = kept
+        self._size = 0
+        self._pieces: list[bytes] = []
+        self._unwanted = False
+
+    def _leave(self, _: Deferred[bytes]) -> None:
+        self._unwanted = True
+        self.transport.abortConnection()
 
     def dataReceived(self, data: bytes) -> None:
-        if len(self._kept) < KEPT:
-            self._kept = (self._kept + data)[:KEPT]
+        room = self._most - self._size
+        if room > 0:
+            self._pieces.append(data[:room])
+        self._size += len(data)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 - Twisted's signature
-        if self.over.called:
+        if self.over.called or self._unwanted:
             return
         if reason.check(ResponseDone, PotentialDataLoss):
-            self.over.callback(self._kept)
+            self.over.callback(b"".join(self._pieces))
         else:
-            self.over.errback(reason)
+            self.over.errback(Failure(UpstreamClosed(f"the answer was cut: {reason.getErrorMessage()}")))

@@ -29,6 +29,8 @@ from lswap.net.upstream import Upstream
 from lswap.service.doings import Doings
 from lswap.service.driver import Driver, Given
 from lswap.service.hooks import HookRunner
+from lswap.service.kv import KvKeeper
+from lswap.service.kv_run import KvRun
 from lswap.service.sleep import Sleeper
 from lswap.service.stages import Run, Stages, Work
 from lswap.service.start import check_before_spawn, environment_of, healthy, origin_of
@@ -77,6 +79,7 @@ class Child:
         self._doings = Doings(tools.reactor, tools.logs, tools.told)
         self._hooks = HookRunner(tools, self._doings)
         self._sleep = Sleeper(tools, self._hooks, self._doings, lambda: self.stop(Cause(Reason.TTL)))
+        self._kept = KvKeeper(tools.kv, self._doings)
         self._stages = Stages(tools.reactor, self._work())
         self._origin = origin_of(model)
         #: The connections to the model's server; None for a proxy URL that leads nowhere.
@@ -84,12 +87,12 @@ class Child:
 
     def _work(self) -> Mapping[HookEvent, Sequence[Work]]:
         """What is done at each event of a life, in this order; the next step of the life comes after all of it."""
-        hooks = self._hooks.run
+        hooks, kept = self._hooks.run, self._kept
         return {
-            HookEvent.WILL_START: (hooks,),
-            HookEvent.STARTUP: (hooks,),
-            HookEvent.WILL_STOP: (hooks,),
-            HookEvent.STOPPED: (hooks,),
+            HookEvent.WILL_START: (hooks, kept.open),
+            HookEvent.STARTUP: (kept.restore, hooks),
+            HookEvent.WILL_STOP: (kept.save, hooks),
+            HookEvent.STOPPED: (kept.close, hooks),
         }
 
     @property
@@ -109,13 +112,18 @@ class Child:
 
     @property
     def doing(self) -> Doing | None:
-        """The hook, sleep or wake that goes on; advice for people."""
+        """The hook, save, restore, sleep or wake that goes on; advice for people."""
         return self._doings.current
 
     @property
+    def kv(self) -> KvRun | None:
+        """What keeps the KV cache of the process, if anything does."""
+        return self._kept.current
+
+    @property
     def end_takes(self) -> float:
-        """Seconds that the end of the process may take when lswap ends, hooks included."""
-        hooked = self.model.hooks != Hooks() or self.doing is not None
+        """Seconds that the end of the process may take when lswap ends, hooks and saves included."""
+        hooked = self.model.hooks != Hooks() or self.kv is not None or self.doing is not None
         return self.model.unload_timeout + (SHUTDOWN_HOOKS + GRACE + UNKILLABLE if hooked else 0.0)
 
     # -- commands --------------------------------------------------------------
@@ -418,7 +426,10 @@ class Child:
             self._sleep.failed(self.model.id, what, text)
         else:
             self._log.info("{model}: ended, {words}", model=self.model.id, words=exit.words)
-        self._driver.tell(self._machine.exited, Given(StartError(text), Cause(reason)))
+        # A server may die of a file that it restores: its next start does without, and nobody else has to know.
+        spoilt = self.kv is not None and self.kv.restoring
+        told = self._machine.spoilt if spoilt else self._machine.exited
+        self._driver.tell(told, Given(StartError(text), Cause(reason)))
 
     def process_gone(self) -> None:
         """Nothing of the process group is left."""

@@ -34,15 +34,15 @@ class Doings:
         self.current = Doing(model, event.value, action, self._clock.seconds())
         self._tell(self.current, "...")
 
-    def end(self, outcome: Outcome, detail: str = "") -> None:
-        """It is over; `detail` says what went wrong."""
+    def end(self, outcome: Outcome, detail: str = "", *, warned: bool = False) -> None:
+        """It is over; `detail` says what went wrong. `warned`: there was a warning of it already, so this is none."""
         begun, self.current = self.current, None
         if begun is None:
             return
         seconds = self._clock.seconds() - begun.since
         done = msgspec.structs.replace(begun, seconds=seconds, outcome=outcome, detail=detail)
         words = f"ok after {seconds:.2f} s" if outcome is Outcome.OK else f"failed after {seconds:.2f} s: {detail}"
-        write = self._log.info if outcome is Outcome.OK else self._log.warn
+        write = self._log.info if outcome is Outcome.OK or warned else self._log.warn
         write(
             "{model}: {event}: {action}: {words}", model=done.model, event=done.event, action=done.action, words=words
         )

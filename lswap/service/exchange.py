@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lswap.core.headers import Headers, redacted
+
+if TYPE_CHECKING:
+    from lswap.service.kv_run import KvRun
 
 __all__ = ["Exchange", "InFlight", "Observer"]
 
@@ -25,6 +28,7 @@ class Exchange:
         "cancel",
         "headers",
         "id",
+        "kv",
         "metadata",
         "method",
         "model",
@@ -49,6 +53,8 @@ class Exchange:
         self.status = 0
         #: Headers of the answer, once there is one.
         self.answered: Headers = []
+        #: What keeps the KV cache of the process that serves it, if anything does.
+        self.kv: KvRun | None = None
         self.bytes_sent: Callable[[], int] = int
         self.metadata: dict[str, str] = {}
         #: Ends the request as if its client had left, with an error answer where one can still be given.

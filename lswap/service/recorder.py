@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -22,6 +23,7 @@ from lswap.service.counters import Counters
 from lswap.service.database import Row
 from lswap.service.events import Bus
 from lswap.service.exchange import Exchange
+from lswap.service.kv_run import KvRun
 from lswap.service.store import Store
 
 __all__ = ["CLIENT_LEFT", "Meter", "Recorder"]
@@ -39,6 +41,16 @@ _MOST = 32 << 20
 _FROM_DISK = 4 << 20
 _SMALL = 64 << 10
 _READABLE = re.compile(rb"json|event-stream|text|^$", re.IGNORECASE)
+
+
+class Finding(NamedTuple):
+    """What an answer holds beside its row."""
+
+    #: The capture; None for no such.
+    packed: bytes | None
+    #: Tokens of the prompt that the server had cached; -1 where it does not tell.
+    cached: int
+    kv: KvRun | None
 
 
 class Meter:
@@ -121,8 +133,12 @@ class Meter:
 
     # -- in the thread of the store ------------------------------------------------
 
-    def read(self) -> tuple[Row, bytes | None]:
-        """The row with its figures, and the packed capture; None for no such."""
+    def read(self) -> tuple[Row, Finding]:
+        """The row with its figures, and what else was found."""
+        row, packed = self._read()
+        return row, Finding(packed, row.cached, self._exchange.kv)
+
+    def _read(self) -> tuple[Row, bytes | None]:
         row = self._row()
         failed = not 200 <= row.status < 300
         answer: bytes | None = None
@@ -224,12 +240,12 @@ class Recorder:
         """Give a request that is over to the store, whose thread reads it."""
         config = self._config()
 
-        def read() -> tuple[Row, bytes | None]:
-            row, packed = meter.read()
+        def read() -> tuple[Row, Finding]:
+            row, found = meter.read()
             # A name that a client made up is no label: each would stay for ever.
             known = config.resolve(row.model) is not None or config.resolve_peer(row.model) is not None
             self._count(row, row.model if known else "")
-            return row, packed
+            return row, found
 
         self._store.add(read, self._stored)
 
@@ -241,7 +257,9 @@ class Recorder:
             if tokens > 0:
                 self._counters.add("lswap_tokens", (model, key, kind), tokens)
 
-    def _stored(self, number: int, packed: bytes | None) -> None:
-        if packed is not None:
-            self._captures.put(number, packed)
+    def _stored(self, number: int, found: Finding) -> None:
+        if found.packed is not None:
+            self._captures.put(number, found.packed)
+        if found.kv is not None and found.cached >= 0:
+            found.kv.answered(found.cached)
         self._bus.publish("activity", {"id": number})

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 
 from lswap.core.hooks import Doing
 from lswap.net.process import Processes
+from lswap.service.kv import KvCaches
 from lswap.service.logs import Logs
 
 __all__ = ["Tools"]
@@ -32,5 +33,7 @@ class Tools(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
     #: Calls a function that blocks, with its arguments, elsewhere; gives a Deferred of the result.
     in_thread: Callable[..., Deferred[Any]]
+    #: What the models have in common that keep their KV caches.
+    kv: KvCaches
     #: Told when something begins and when it ends that goes on around a process (`lswap.service.doings`).
     told: Callable[[Doing], None] = _nobody

@@ -132,6 +132,8 @@ class Admin:
             if doing is not None:
                 seconds = round(self._clock.seconds() - doing.since, 3)
                 row["doing"] = {"event": doing.event, "action": doing.action, "seconds": seconds}
+            if child.kv is not None:
+                row["kvCache"] = child.kv.shown()
             rows.append(row)
         return json_answer(request, {"running": rows})
 

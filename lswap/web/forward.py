@@ -257,6 +257,7 @@ class Road:
             if not may_use(self._request.api_key, model):
                 self._fail(403, f"this API key does not allow model {model}")
                 return
+        self._exchange.kv = lease.child.kv
         if self._meter is not None:
             self._meter.granted()
         upstream = lease.child.upstream

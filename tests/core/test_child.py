@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from lswap.core.child import ChildInputs, Life, Step, new_child
 from lswap.core.events import State
 
-INPUTS = ("start", "rest", "stop", "shut", "healthy", "done", "failed", "exited", "gone")
+INPUTS = ("start", "rest", "stop", "shut", "healthy", "done", "failed", "exited", "spoilt", "gone")
 
 #: How to get to `ready` from stopped.
 UP = "start done healthy done"
@@ -80,7 +80,7 @@ TABLE = {
     },
     "preparing": {"done": "starting: spawn", **_ABORTS},
     "starting": {"healthy": "warming: warm", **_ABORTS},
-    "warming": {"done": "ready: ready", **_ABORTS},
+    "warming": {"done": "ready: ready", "spoilt": "stopping+: abort", **_ABORTS},
     "ready": {
         "start": "ready: ready",
         "rest": "sleeping: sleep",

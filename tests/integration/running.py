@@ -80,7 +80,14 @@ class Running:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             # llama.cpp's threads wait for each other by spinning, which takes forever beside other tests.
-            env={**os.environ, name: value, "PATH": path, "LLAMA_ARG_THREADS": "1"},
+            # KV caches that a configuration keeps where it does not say are no business of the machine's user.
+            env={
+                **os.environ,
+                name: value,
+                "PATH": path,
+                "LLAMA_ARG_THREADS": "1",
+                "XDG_STATE_HOME": str(pathlib.Path(cwd or ".").resolve() / "state"),
+            },
         )
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -17,6 +17,7 @@ from lswap.net.agent import UpstreamAgent
 from lswap.net.process import Processes
 from lswap.net.upstream import Upstream
 from lswap.service.children import Child
+from lswap.service.kv import KvCaches
 from lswap.service.logs import Logs
 from lswap.service.tools import Tools
 from tests.stand_in import FakeGroup, FakeProcesses, StandIn
@@ -49,20 +50,22 @@ class ChildCase(SynchronousTestCase):
         """Have a child for a model that differs from the usual one."""
         fields = {name: getattr(MODEL, name) for name in MODEL.__struct_fields__ if name != "words"}
         self.model = Model(**(fields | changes))
+        client = HTTPClient(UpstreamAgent(lambda origin: cast(Upstream, self.child.upstream)))
         tools = Tools(
             reactor=self.reactor,
             processes=cast(Processes, self.processes),
-            client=HTTPClient(UpstreamAgent(lambda origin: cast(Upstream, self.child.upstream))),
+            client=client,
             logs=self.logs,
             environment={"PATH": "/bin", "SHARED": "outer"},
             in_thread=self.in_thread,
+            kv=KvCaches(self.reactor, client, self.in_thread, {}),
             told=self.doings.append,
         )
         self.child = Child(self.model, tools, self.told_state)
 
     def spawned(self, group: FakeGroup) -> None:
         """A command was started: the server's, or that of a hook."""
-        if group.words[0] == "server":
+        if group.words[0].endswith("server"):
             self.server.began(group)
 
     def in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:

@@ -7,7 +7,6 @@ are the business of `aliases`; read that next.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from lswap.core.config.layout import EVENTS
 from lswap.core.config.model_node import ModelNode
 from lswap.core.config.nodes import Map, Scalar, is_bad, is_null, texts_of
 from lswap.core.config.parts import read_filters, read_timeouts
+from lswap.core.kv_command import is_llama_server
 from lswap.core.model import Capabilities, Compat, Model, Timeouts
 
 __all__ = ["Globals", "read_models"]
@@ -178,8 +178,7 @@ class _Builder:
             self._context.places[f"{self._node.path}.cmd"] = self._node.body.where("cmd")
         elif not self._node.nothing:
             self._warn("cmd", f"model {model.id}: empty command", "it cannot be started")
-        program = re.split(r"[/\\\\]", model.words[0])[-1] if model.words else ""
-        if model.kv_cache.persist and not model.kv_cache.engine and program.removesuffix(".exe") != "llama-server":
+        if model.kv_cache.persist and not is_llama_server(model.words, model.kv_cache.engine):
             self._report.warn(
                 self._node.body.where("kvCache"),
                 f"{self._node.path}.kvCache.persist",
