@@ -121,16 +121,20 @@ class KvCaches:
             waiter.errback(TookTooLong(_DISK_LIMIT, "Deferred"))
             return waiter
 
+        overdue = False
+
         def late(failure: Failure) -> Failure:
+            nonlocal overdue
             if failure.check(TookTooLong):
+                overdue = True
                 self._late += 1
             return failure
 
         def told(result: Any) -> None:
             if not waiter.called:
                 waiter.callback(result)
-            else:
-                self._late = max(0, self._late - 1)
+            elif overdue:
+                self._late -= 1
 
         self._in_thread(function, *args).addBoth(told)
         return waiter.addTimeout(_DISK_LIMIT, self.clock).addErrback(late)
