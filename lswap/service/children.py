@@ -182,7 +182,7 @@ class Child:
         return waiter
 
     def kill(self) -> None:
-        """End everything by force, at once; from now on there are no hooks."""
+        """End everything by force, at once: lswap ends. From now on there are no hooks and no starts."""
         self._stages.limit(0)
         self._hooks.kill()
         self._kill_group()

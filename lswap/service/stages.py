@@ -16,6 +16,7 @@ from twisted.logger import Logger
 
 from lswap.core.hooks import Cause, HookEvent
 from lswap.core.model import Model
+from lswap.errors import StartError
 from lswap.net.dial import Origin
 
 __all__ = ["Run", "Stages", "Work"]
@@ -74,9 +75,12 @@ class Stages:
         self._arm()
         try:
             for work in self._work.get(event, ()):
+                if not self._cut and self._left != 0:
+                    await self._one(work, event, run)
                 if self._cut or self._left == 0:
+                    if event in _STARTS:
+                        raise StartError("lswap is shutting down")
                     return
-                await self._one(work, event, run)
         finally:
             self._disarm()
 
@@ -95,7 +99,7 @@ class Stages:
             self._current = None
 
     def cut(self) -> None:
-        """End the stage that goes on, if there is one, as if its work were done."""
+        """End the stage that goes on, if there is one: as if its work were done, or at a start as failed."""
         self._cut = True
         if self._current is not None:
             self._current.cancel()

@@ -361,11 +361,14 @@ class StopTests(ChildCase):
         self.assertEqual(self.states, ["stopping", "stopped"])
 
     def test_kill(self) -> None:
-        """By force, at once; without a process it does nothing."""
-        self.child.kill()
+        """By force, at once; nothing starts after that."""
         self.ready()
         self.child.kill()
         self.assertEqual(self.group.kills, 1)
+        self.reactor.turn()
+        self.assertEqual(self.why(self.start()), "lswap is shutting down")
+        self.child.kill()
+        self.assertEqual(len(self.processes.groups), 1)
 
     def test_when_gone(self) -> None:
         """It only waits, for the process that there is."""

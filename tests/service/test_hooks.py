@@ -645,6 +645,23 @@ class ShutdownTests(HookCase):
         self.assertNotIn("on_stopped", self.began())
         self.assert_quiet()
 
+    def test_at_once_while_it_starts(self) -> None:
+        """A start whose hooks are cut is none: nothing is spawned, nobody is let through."""
+        for events, spawned in (((), 0), (("on_will_start",), 1)):
+            self.setUp()
+            asked = self.start()
+            for event in events:
+                self.end(event)
+            self.child.kill()
+            self.assertIn("lswap is shutting down", self.why(asked))
+            self.reactor.turn()
+            over = self.child.shut()
+            self.reactor.turn()
+            self.successResultOf(over)
+            self.assertEqual(len(self.server.groups), spawned)
+            self.assertNotIn("ready", self.states)
+            self.assert_quiet()
+
     def test_what_a_hook_left_behind(self) -> None:
         """lswap does not end before it is gone."""
         self.with_hooks(on_will_stop=(cmd("will"),))
