@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import signal
 from typing import Any
 from unittest import mock
@@ -15,7 +16,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lswap import app
 from lswap.app import DRAIN_LIMIT, CannotListen, LswapService, make_service
+from lswap.core.kv import SavedSlot
+from lswap.core.kv_command import read_command
 from lswap.net.guard import Guard
+from lswap.net.kv_files import begin, commit, open_place
 from lswap.net.upstream import Upstream
 from lswap.options import Settings
 from tests.memory import MemoryClient, MemoryLswap, MemoryReactor, config_of
@@ -27,6 +31,8 @@ models:
   b: {cmd: "server --port ${PORT}"}
 groups: {all: {swap: false, members: [a, b]}}
 """
+
+KEPT = "kvCache: {persist: true, dir: %s}"
 
 
 class AppCase(SynchronousTestCase):
@@ -100,6 +106,19 @@ class StartTests(AppCase):
         self.assertTrue(self.service.running)
         texts = [event["log_format"].format_map(event) for event in logged if event.get("log_format")]
         self.assertIn("lswap listening on http://127.0.0.1:8080", texts)
+        self.signal()
+        self.assert_ended()
+
+    def test_old_kv_caches(self) -> None:
+        """What is too old goes at the start, whether its model is ever wanted or not."""
+        folder = pathlib.Path(self.mktemp()).resolve()
+        self.lswap = MemoryLswap(f"models: {{a: {{cmd: llama-server, proxy: 'http://h', {KEPT % folder}}}}}")
+        self.reactor, self.service = self.lswap.reactor, self.lswap.service
+        opened = open_place("a", read_command(["llama-server"], {}), str(folder), 1e12, 0.0)
+        (pathlib.Path(opened.place.folder) / begin(opened.place, 0)).write_bytes(b"x")
+        commit(opened.place, opened.record, SavedSlot(0, 1, 1, 0.0))
+        self.start()
+        self.assertEqual(list(folder.rglob("*.*")), [])
         self.signal()
         self.assert_ended()
 

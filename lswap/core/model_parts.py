@@ -168,7 +168,7 @@ class Hooks(Part, frozen=True, kw_only=True):
 
 
 class KvCache(Part, frozen=True, kw_only=True):
-    """Prompt caches of a llama-server that survive a swap."""
+    """Prompt caches of a llama-server that survive a swap: docs/kv-cache.md."""
 
     #: Save each slot before the stop and restore it after the next start.
     persist: bool = False

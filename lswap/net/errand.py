@@ -85,15 +85,10 @@ class _Taker(Protocol):
     transport: Any
 
     def __init__(self, kept: int) -> None:
-        self.over: Deferred[bytes] = Deferred(self._leave)
+        self.over: Deferred[bytes] = Deferred(lambda _: self.transport.abortConnection())
         self._most = kept
         self._size = 0
         self._pieces: list[bytes] = []
-        self._unwanted = False
-
-    def _leave(self, _: Deferred[bytes]) -> None:
-        self._unwanted = True
-        self.transport.abortConnection()
 
     def dataReceived(self, data: bytes) -> None:
         room = self._most - self._size
@@ -102,7 +97,7 @@ class _Taker(Protocol):
         self._size += len(data)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 - Twisted's signature
-        if self.over.called or self._unwanted:
+        if self.over.called:
             return
         if reason.check(ResponseDone, PotentialDataLoss):
             self.over.callback(b"".join(self._pieces))

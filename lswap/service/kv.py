@@ -7,6 +7,7 @@ section 2.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -120,16 +121,20 @@ class KvCaches:
             waiter.errback(TookTooLong(_DISK_LIMIT, "Deferred"))
             return waiter
 
+        overdue = False
+
         def late(failure: Failure) -> Failure:
+            nonlocal overdue
             if failure.check(TookTooLong):
+                overdue = True
                 self._late += 1
             return failure
 
         def told(result: Any) -> None:
             if not waiter.called:
                 waiter.callback(result)
-            else:
-                self._late = max(0, self._late - 1)
+            elif overdue:
+                self._late -= 1
 
         self._in_thread(function, *args).addBoth(told)
         return waiter.addTimeout(_DISK_LIMIT, self.clock).addErrback(late)
@@ -178,7 +183,7 @@ class KvCaches:
         for model in self._config.models.values():
             if model.kv_cache.persist and is_llama_server(model.words, model.kv_cache.engine):
                 own = read_command(model.words, {}).save_path
-                folders.add(own or self.folder_of(model))
+                folders.add(os.path.abspath(own or self.folder_of(model)))
         for folder in sorted(folders):
             Deferred.fromCoroutine(self.sweep(folder, None)).addErrback(
                 lambda failure: self._log.failure("internal error while old KV caches were looked for", failure)

@@ -742,6 +742,17 @@ class QuotaTests(KvCase):
         self.caches.stop()
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
+    def test_relative_folder(self) -> None:
+        """Is the same place by either name: what is in use stays."""
+        self.saved()
+        run = self.start(self.make(dir=os.path.relpath(self.folder)))
+        self.now += 7 * 86400 + 1
+        self.caches.start(Config(models={"a": self.make(dir=os.path.relpath(self.folder))}))
+        self.turn(1)
+        self.caches.stop()
+        self.assertEqual(len(self.sizes()), 1)
+        self.wait(run.close(crashed=False))
+
     def test_models_that_are_gone(self) -> None:
         """Are forgotten with a reload; their files have their time."""
         self.saved()

@@ -8,7 +8,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.memory import MemoryLswap
+from lswap.web.performance import exposition
+from tests.memory import MemoryLswap, config_of
 from tests.slot_server import SlotServer
 from tests.stand_in import Served
 
@@ -95,6 +96,17 @@ class RunningTests(KvCase):
             self.away()
             self.use()
         self.assertEqual(self.shown()["kvCache"]["state"], "on")
+
+    def test_reload_that_switches_it_off(self) -> None:
+        """Nothing is saved any more, and the figures are gone."""
+        self.use()
+        self.assertIn("lswap_kv", exposition(self.lswap.service.kv.figures).decode())
+        config = config_of("models: {a: {cmd: 'llama-server --port ${PORT}'}}").config
+        assert config is not None
+        self.lswap.service._take_over(config)
+        self.assertEqual(exposition(self.lswap.service.kv.figures), b"")
+        self.away()
+        self.assertNotIn("save 0", self.server.calls)
 
     def test_models_without(self) -> None:
         """Have no such member."""
