@@ -33,6 +33,20 @@ class ColdStartTests(VllmCase):
         self.successResultOf(self.end(service))
         self.assertEqual(self.daemon.signals, [])
 
+    def test_no_proxy(self) -> None:
+        """Proxy variables are for others: the server is on this machine."""
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            self.patch(os, "environ", {**os.environ, name: "http://192.0.2.1:3128"})
+        self.vllm.listen()
+        service = self.serve()
+        self.pass_time(0.5)
+        client = self.client(service)
+        client.chat("m")
+        self.reactor.turn()
+        self.assertEqual(self.vllm.request.target, "/v1/chat/completions")
+        client.leave()
+        self.end(service)
+
     def test_mode_of_the_environment_wins(self) -> None:
         """Somebody may have set it."""
         service = self.serve()

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lswap.web.performance import exposition
+from lswap.web.exposition import exposition
 from tests.memory import MemoryLswap, config_of
 from tests.slot_server import SlotServer
 from tests.stand_in import Served
