@@ -253,7 +253,7 @@ class LswapService(Service):
         return made
 
     def _configure_logs(self, config: Config) -> None:
-        self._logs.configure(config.log_level, config.log_to_stdout, config.log_time_format)
+        self._logs.configure(config.log_level, config.log_to_stdout, config.log_time_format, config.log_format)
         self.router.explain(self._logs.level is Level.DEBUG)
 
     def _in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:

@@ -129,6 +129,17 @@ class StartTests(AppCase):
         self.signal()
         self.assert_ended()
 
+    def test_lines_for_programs(self) -> None:
+        """With `logFormat: json` the log is made of objects."""
+        lswap = MemoryLswap("logFormat: json\n" + CONFIG)
+        lswap.service.startService()
+        self.addCleanup(lswap.logs.detach)
+        lswap.client().ask("GET", "/health")
+        lswap.turn()
+        lines = lswap.logs.proxy.history().splitlines()
+        self.assertTrue(all(json.loads(line)["level"] for line in lines))
+        self.assertIn("/health", json.loads(lines[-1])["message"])
+
     def test_debug(self) -> None:
         """With `logLevel: debug` each decision is told, from the first on."""
         service = make_service(Settings(config="c"), config_of("logLevel: debug\n" + CONFIG), MemoryReactor())

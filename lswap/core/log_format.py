@@ -1,4 +1,4 @@
-"""How one line of lswap's own log looks: `[timestamp ][LEVEL] message` and a newline, in UTF-8.
+"""How one line of lswap's own log looks: `[timestamp ][LEVEL] message` and a newline, in UTF-8; or a JSON object.
 
 Decides the text only: the time comes as an argument, and where the line goes is the business of `lswap.service.logs`,
 which is to be read next. Whatever a client may have put into a message, it cannot end the line or steer a terminal.
@@ -8,10 +8,11 @@ Source: configuration reference, section 7.2.
 from __future__ import annotations
 
 import enum
+import json
 import time
 from typing import NamedTuple
 
-__all__ = ["MESSAGE_LIMIT", "TIME_FORMATS", "Level", "LineFormat", "escape", "level_of"]
+__all__ = ["LINE_FORMATS", "MESSAGE_LIMIT", "TIME_FORMATS", "Level", "LineFormat", "escape", "level_of"]
 
 #: Characters of a message that are kept; a request target alone may have a million.
 MESSAGE_LIMIT = 8192
@@ -87,6 +88,9 @@ _LAYOUTS = {
 #: The names that `logTimeFormat` may have.
 TIME_FORMATS = frozenset(_LAYOUTS)
 
+#: The words that `logFormat` may be.
+LINE_FORMATS = ("json", "text")
+
 # English whatever the locale: other programs read these.
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -119,21 +123,32 @@ def _fields(local: time.struct_time) -> dict[str, object]:
 class LineFormat:
     """Makes lines with one time format. Any thread may call it, as all it remembers is one value, replaced whole."""
 
-    def __init__(self, time_format: str = "") -> None:
-        """@param time_format: one of `TIME_FORMATS`, in any case; all else, as nothing, gives lines without a time."""
-        self._layout = _LAYOUTS.get(time_format.strip().lower())
+    def __init__(self, time_format: str = "", line_format: str = "text") -> None:
+        """@param time_format: one of `TIME_FORMATS`, in any case; all else, as nothing, gives lines without a time.
+
+        @param line_format: `json` for one object a line, always with a time, of the format `rfc3339nano` where none is
+            given; text else.
+        """
+        self._json = line_format == "json"
+        self._layout = _LAYOUTS.get(time_format.strip().lower(), _LAYOUTS["rfc3339nano"] if self._json else None)
         #: The second that was asked for last, and its two texts around the fraction.
         self._last: tuple[int, str, str] | None = None
 
     def line(self, level: Level, message: str, when: float, detail: str = "") -> bytes:
         """One line; a `detail` follows in more, each of them indented so that none can pass for a line of its own.
 
-        Long texts are shortened with a word about it. Never raises.
+        In JSON the detail is a member of the same object, and everything is ASCII, with escapes. Long texts are
+        shortened with a word about it. Never raises.
 
         @param when: seconds since 1970.
         """
         if len(message) > MESSAGE_LIMIT:
             message = f"{message[:MESSAGE_LIMIT]}… ({len(message) - MESSAGE_LIMIT} more characters)"
+        if self._json:
+            fields = {"time": self._stamp(when).rstrip(" "), "level": level.name.lower(), "message": message}
+            if detail:
+                fields["detail"] = _ends(detail.rstrip("\n"))
+            return json.dumps(fields, separators=(",", ":")).encode("ascii") + b"\n"
         text = f"{self._stamp(when)}[{level.name}] {escape(message)}\n"
         if detail:
             text += _indented(detail)
@@ -161,8 +176,13 @@ class LineFormat:
 
 
 def _indented(detail: str) -> str:
-    """Each line of a text behind four blanks; the middle of a very long one is left out."""
+    """Each line of a text behind four blanks."""
+    return "".join(f"{_INDENT}{escape(line)}\n" for line in _ends(detail).rstrip("\n").split("\n"))
+
+
+def _ends(detail: str) -> str:
+    """The text without the middle of a very long one."""
     surplus = len(detail) - 2 * _DETAIL_ENDS
-    if surplus > 0:
-        detail = f"{detail[:_DETAIL_ENDS]}\n… ({surplus} characters left out)\n{detail[-_DETAIL_ENDS:]}"
-    return "".join(f"{_INDENT}{escape(line)}\n" for line in detail.rstrip("\n").split("\n"))
+    if surplus <= 0:
+        return detail
+    return f"{detail[:_DETAIL_ENDS]}\n… ({surplus} characters left out)\n{detail[-_DETAIL_ENDS:]}"

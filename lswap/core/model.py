@@ -241,6 +241,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     log_to_stdout: str = "proxy"
     #: A name of a time format, in lower case; empty for none.
     log_time_format: str = ""
+    #: `text`, or `json`: how lswap's own lines look.
+    log_format: str = "text"
     #: Rows of activity kept in memory.
     metrics_max_in_memory: int = 1000
     #: MiB of captured requests and responses; 0 is off.

@@ -146,15 +146,15 @@ class Logs:
         self._late: deque[bytes] = deque(maxlen=_LATE_LINES)
         self.configure("info", "proxy", "")
 
-    def configure(self, level: str, mode: str, time_format: str) -> None:
-        """Take over `logLevel`, `logToStdout` and `logTimeFormat`; from the next line on, and as often as needed.
+    def configure(self, level: str, mode: str, time_format: str, line_format: str = "text") -> None:
+        """Take over `logLevel`, `logToStdout`, `logTimeFormat` and `logFormat`, from the next line on.
 
-        Unknown words act as `info`, `proxy` and no time.
+        May be called as often as needed. Unknown words act as `info`, `proxy`, no time and `text`.
         """
         self._threshold = level_of(level)
         self._own_shown = mode not in ("upstream", "none")
         self._models_shown = mode in ("upstream", "both")
-        self._format = LineFormat(time_format)
+        self._format = LineFormat(time_format, line_format)
 
     def use_reactor(self, reactor: IReactorFromThreads) -> None:
         """Hand lines from other threads over at once; without it they wait for the next line of this thread.

@@ -50,6 +50,8 @@ class TopTests(ConfigCase):
         self.assertEqual(self.warned("logLevel: WARN\nlogTimeFormat: Kitchen\nlogRequests: true\n"), [])
         self.assertEqual((self.good("logLevel: loud\n").log_level, len(self.warned("logLevel: loud\n"))), ("info", 1))
         self.assertEqual(len(self.warned("logTimeFormat: stardate\n")), 1)
+        forms = [self.good(text).log_format for text in ("", "logFormat: JSON\n", "logFormat: xml\n")]
+        self.assertEqual((forms, len(self.warned("logFormat: xml\n"))), (["text", "json", "text"], 1))
         for bad in ("stdout", "Proxy", "''", "true"):
             self.refused(f"logToStdout: {bad}\n", "logToStdout must be one of: proxy, upstream, both, none")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 
@@ -99,8 +100,8 @@ class LineTests(SynchronousTestCase):
         self.assertRegex(line, r"\n    … \(\d+ characters left out\)\n")
 
 
-class TimeTests(SynchronousTestCase):
-    """Time stamps, in local time."""
+class FormatCase(SynchronousTestCase):
+    """May change the time zone."""
 
     def zone(self, name: str) -> None:
         """Be in this time zone until the test ends."""
@@ -116,6 +117,10 @@ class TimeTests(SynchronousTestCase):
         self.addCleanup(back)
         os.environ["TZ"] = name
         time.tzset()
+
+
+class TimeTests(FormatCase):
+    """Time stamps, in local time."""
 
     def stamp(self, name: str, when: float = WHEN) -> str:
         """The time stamp alone."""
@@ -205,3 +210,38 @@ class TimeTests(SynchronousTestCase):
         self.assertEqual(
             self.stamp("ansic", when), time.strftime("%a %b %e %H:%M:%S %Y", time.localtime(round(when * 1e6) // 10**6))
         )
+
+
+class JsonTests(FormatCase):
+    """One object a line, for programs."""
+
+    def line(self, message: str, detail: str = "", when: float = WHEN, time_format: str = "") -> dict[str, str]:
+        """What a reader of such lines sees; there is one line, of plain ASCII."""
+        self.zone("UTC0")
+        data = LineFormat(time_format, "json").line(Level.WARN, message, when, detail)
+        self.assertEqual((data[-1:], data.count(b"\n"), data.isascii()), (b"\n", 1, True))
+        found: dict[str, str] = json.loads(data)
+        return found
+
+    def test_members(self) -> None:
+        """Time, level and message; a detail only where there is one."""
+        self.assertEqual(
+            self.line("m", when=1743606245.25),
+            {"time": "2025-04-02T15:04:05.25Z", "level": "warn", "message": "m"},
+        )
+        self.assertEqual(self.line("m", "one\ntwo\n")["detail"], "one\ntwo")
+        self.assertEqual(self.line("m", when=1743606245, time_format="kitchen")["time"], "3:04PM")
+
+    def test_nothing_forges_a_line(self) -> None:
+        """Whatever is in a message comes back as it was, and never as another line or a member."""
+        for message in ("a\nb", '","level":"error', "\x1b[31m", "\u2028\ud800\u20ac", "\\"):
+            self.assertEqual(self.line(message)["message"], message)
+
+    def test_long(self) -> None:
+        """Long texts are shortened, as elsewhere."""
+        self.assertIn("5 more characters", self.line("x" * (MESSAGE_LIMIT + 5))["message"])
+        self.assertIn("characters left out", self.line("m", "x" * 30_000)["detail"])
+
+    def test_time_that_is_none(self) -> None:
+        """The line is there all the same."""
+        self.assertEqual(self.line("m", when=float("nan"))["time"], "-")

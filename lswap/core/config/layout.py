@@ -170,6 +170,8 @@ class Document(Section, frozen=True, kw_only=True):
     log_level: str = "info"
     #: Name of a time format, like `rfc3339`; empty is no time.
     log_time_format: str = ""
+    #: How lswap's own lines look: `text`, or `json` for one object a line.
+    log_format: str = "text"
     #: What goes to standard output: `proxy`, `upstream`, `both` or `none`.
     log_to_stdout: str = "proxy"
     #: Has no effect; known so that old files load.

@@ -15,7 +15,7 @@ from lswap.core.config.layout import Store, Upstream
 from lswap.core.config.nodes import Map, Scalar, Seq, is_null
 from lswap.core.config.patterns import PatternError, compile_re2
 from lswap.core.config.scalars import BAD
-from lswap.core.log_format import TIME_FORMATS
+from lswap.core.log_format import LINE_FORMATS, TIME_FORMATS
 from lswap.core.model import Performance
 
 __all__ = ["read_top"]
@@ -79,6 +79,7 @@ class _Top:
             "log_to_stdout": self._log_to_stdout(take("log_to_stdout", "proxy")),
             "log_level": self._word("logLevel", take("log_level", ""), _LEVELS, "info"),
             "log_time_format": self._word("logTimeFormat", take("log_time_format", ""), sorted(TIME_FORMATS), ""),
+            "log_format": self._word("logFormat", take("log_format", ""), LINE_FORMATS, "text"),
             "metrics_max_in_memory": take("metrics_max_in_memory", 0) if take("metrics_max_in_memory", 0) > 0 else 1000,
             "capture_buffer": max(0, take("capture_buffer", 5)),
             "performance": self._performance(take("performance", Performance())),
