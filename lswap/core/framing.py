@@ -46,13 +46,26 @@ class ResponseHead:
     whether the connection may serve again.
     """
 
-    __slots__ = ("connection", "follower", "framing", "headers", "http11", "keep_alive", "length", "reason", "status")
+    __slots__ = (
+        "connection",
+        "first_values",
+        "follower",
+        "framing",
+        "headers",
+        "http11",
+        "keep_alive",
+        "length",
+        "reason",
+        "status",
+    )
 
     def __init__(self, http11: bool, status: int, reason: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         self.http11 = http11
         self.status = status
         self.reason = reason
         self.headers = headers
+        #: The first value of each header by its name in lower case.
+        self.first_values = {name.lower(): value for name, value in reversed(headers)}
         self.framing = CLOSE
         self.length = 0
         self.keep_alive = http11
@@ -67,10 +80,7 @@ class ResponseHead:
 
     def value(self, name: bytes) -> bytes | None:
         """The first value of a header; `name` in lower case."""
-        for header, value in self.headers:
-            if header.lower() == name:
-                return value
-        return None
+        return self.first_values.get(name)
 
 
 def parse_head(data: bytes, method: bytes) -> ResponseHead:

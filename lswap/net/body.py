@@ -127,6 +127,15 @@ class Body:
         """Whether the whole body can be written at once."""
         return self._spool.in_memory
 
+    def gathered(self) -> list[bytes]:
+        """All of a body that is `in_memory`, in pieces.
+
+        @raise OSError: the spool is closed.
+        """
+        return [
+            part if isinstance(part, bytes) else self._spool.read(part[0], part[1] - part[0]) for part in self._parts
+        ]
+
     def pieces(self) -> Iterator[bytes]:
         """The bytes to send, none of them empty, in pieces of 64 KiB at most where they come from a file.
 

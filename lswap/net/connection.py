@@ -35,6 +35,8 @@ _INTERIM_LIMIT = 100
 #: A request's body up to this size is written together with the head. Of a longer one it is noted when the system has
 #: taken all of it: a connection does not serve again while something of an earlier request waits in it.
 _SMALL_BODY = 16384
+#: Look at what is there, and do not wait for it.
+_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
 
@@ -89,7 +91,7 @@ class Connection(Protocol):
         if self._upstream.origin.scheme == "https":
             return True
         try:
-            self.transport.getHandle().recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            self.transport.getHandle().recv(1, _PEEK)
         except BlockingIOError:
             return True
         except OSError:
@@ -111,7 +113,7 @@ class Connection(Protocol):
             self.transport.registerProducer(self._sender, False)
             return
         try:
-            pieces = list(body.pieces()) if body is not None else []
+            pieces = body.gathered() if body is not None else []
         except OSError as problem:
             self._body_unreadable(problem)
             return

@@ -127,7 +127,7 @@ class Meter:
         if body is None or not limit or body.length > (limit if body.in_memory else min(limit, _FROM_DISK)):
             return None
         try:
-            return b"".join(body.pieces())
+            return b"".join(body.gathered() if body.in_memory else body.pieces())
         except OSError:
             return None
 

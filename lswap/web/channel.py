@@ -7,6 +7,7 @@ Decides what a connection may take in time and size, and how it ends. Heads are 
 from __future__ import annotations
 
 import enum
+import ipaddress
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,15 @@ class _Phase(enum.Enum):
     CLOSING = enum.auto()
 
 
+def _address(peer: Any) -> str:
+    """Where a connection comes from; this machine for a socket of its file system, and IPv4 for a mapped address."""
+    host: str = getattr(peer, "host", None) or "127.0.0.1"
+    if host.startswith("::ffff:"):
+        mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
+        return str(mapped) if mapped is not None else host
+    return host
+
+
 class Channel(HeadReader):
     """One client connection."""
 
@@ -91,6 +101,7 @@ class Channel(HeadReader):
         self.timeOut = None
         self.secure = self.isSecure()
         self._ends = self.transport.getPeer(), self.transport.getHost()
+        self.remote = _address(self._ends[0])
         super().connectionMade()
         self.factory.channels.add(self)
         self._allow(limits.head_timeout)

@@ -201,7 +201,7 @@ class Road:
         self._exchange.cancel = self._cancelled
         self._exchange.bytes_sent = self._bytes
         self._forwarder.inflight.enter(self._exchange, shown)
-        self._request.notifyFinish().addErrback(self._client_gone)
+        self._request.on_gone = self._client_gone
         if ignored is not None:
             self._visit(ignored)
             return
@@ -362,7 +362,7 @@ class Road:
     def _no_answer(self, error: UpstreamError) -> None:
         self._fail(502, f"no answer from the server of model {self._exchange.model}: {error}")
 
-    def _client_gone(self, _: Failure) -> None:
+    def _client_gone(self) -> None:
         if self._tunnel is None:  # else its end is told when the server's side is gone, too
             self._let_go()
 
@@ -435,6 +435,7 @@ class Road:
         if on_over is not None:
             on_over()
         # No circle of references stays: the collector would have to stop the reactor for all of them.
+        self._request.on_gone = None
         sent, self._relay = self._bytes(), None
         self._exchange.bytes_sent = lambda: sent
 

@@ -7,6 +7,7 @@ of the connection. Sources: RFC 9110, RFC 9112, the key `limits:`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from twisted.web import http
@@ -51,10 +52,8 @@ class HeadReader(_Base):  # type: ignore[misc]
         lines = data[:end].split(b"\r\n")
         if lines[0] and _PLAIN_HEADERS.fullmatch(data, len(lines[0]) + 2, end + 2):
             self.lineReceived(lines.pop(0))
-            for line in lines:
-                name, _, value = line.partition(b":")
-                if self.refused or not self._keep(name, value.strip(b" \t")):
-                    return b""
+            if self.refused or not self._keep(lines):
+                return b""
         else:  # what is folded or malformed is Twisted's work
             for line in lines:
                 self.lineReceived(line)
@@ -81,18 +80,24 @@ class HeadReader(_Base):  # type: ignore[misc]
         differently (RFC 9112, sections 5.1 and 6.1).
         """
         name, colon, value = line.partition(b":")
-        value = value.strip(b" \t")
-        if not colon or not name or name.translate(None, _TOKEN) or _BARE.search(value):
+        if not colon or not name or name.translate(None, _TOKEN) or _BARE.search(value.strip(b" \t")):
             self._respondToBadRequestAndDisconnect()
             return False
-        return self._keep(name, value)
+        return self._keep((line,))
 
-    def _keep(self, name: bytes, value: bytes) -> bool:
-        """Take a well-formed header; False when the request was refused for it."""
-        low = name.lower()
-        if low in _FRAMING and not self._framing(low, value):
-            return False
-        if self.requests[-1].add_header(name, low, value) > _MOST_HEADERS:
+    def _keep(self, lines: Iterable[bytes]) -> bool:
+        """Take well-formed header lines; False when the request was refused for one of them."""
+        request = self.requests[-1]
+        headers, firsts = request.raw_headers, request.first_values
+        for line in lines:
+            name, _, value = line.partition(b":")
+            value = value.strip(b" \t")
+            low = name.lower()
+            if low in _FRAMING and not self._framing(low, value):
+                return False
+            headers.append((name, value))
+            firsts.setdefault(low, value)
+        if len(headers) > _MOST_HEADERS:
             self.refuse(431, f"request head has more than {_MOST_HEADERS} headers")
             return False
         return True

@@ -6,7 +6,6 @@ Keeps the headers as they came, spools the body, finds the model's name in it, a
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -41,10 +40,15 @@ class Request(_Base):  # type: ignore[misc]
         super().__init__(channel, *args, **kwargs)
         self.raw_headers: Headers = []
         #: The first value of each header by its name in lower case.
-        self._firsts: dict[bytes, bytes] = {}
+        self.first_values: dict[bytes, bytes] = {}
         #: The client's key, once it was let in; None while no keys are configured.
         self.api_key: ApiKey | None = None
         self._parsed: HeaderMap | None = None
+        self._parts: list[bytes] | None = None
+        #: The address of the client's end of the connection.
+        self.remote: str = channel.remote
+        #: Called when the client is gone before the answer is whole; for the one who serves the request.
+        self.on_gone: Callable[[], object] | None = None
         self.spool = Spool()
         self.content: Any = self.spool
         self.http11 = True
@@ -77,32 +81,37 @@ class Request(_Base):  # type: ignore[misc]
     def requestHeaders(self, value: HeaderMap) -> None:
         """Twisted's constructor sets an empty one."""
 
-    def add_header(self, name: bytes, low: bytes, value: bytes) -> int:
-        """One more header, `low` being its name in lower case; how many there are now."""
-        self.raw_headers.append((name, value))
-        self._firsts.setdefault(low, value)
-        return len(self.raw_headers)
-
     def set_headers(self, headers: Headers) -> None:
         """These in place of all."""
         self.raw_headers = headers
-        self._firsts = {name.lower(): value for name, value in reversed(headers)}
+        self.first_values = {name.lower(): value for name, value in reversed(headers)}
         self._parsed = None
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header; `name` in lower case."""
-        return self._firsts.get(name)
+        return self.first_values.get(name)
 
     def values(self, name: bytes) -> list[bytes]:
         """All values of a header; `name` in lower case."""
-        if name not in self._firsts:
+        if name not in self.first_values:
             return []
         return [value for header, value in self.raw_headers if header.lower() == name]
 
     @property
     def wants_websocket(self) -> bool:
         """Whether the request asks to become a websocket."""
-        return b"upgrade" in self._firsts and is_upgrade(self.raw_headers)
+        return b"upgrade" in self.first_values and is_upgrade(self.raw_headers)
+
+    @property
+    def postpath(self) -> list[bytes]:
+        """The parts of the path without their escapes, for klein; made when it asks, as the hot road does not."""
+        if self._parts is None:
+            self._parts = [unquote_to_bytes(part) for part in self.path[1:].split(b"/")]
+        return self._parts
+
+    @postpath.setter
+    def postpath(self, value: list[bytes]) -> None:
+        self._parts = value
 
     # -- what the channel does ---------------------------------------------------
 
@@ -156,7 +165,6 @@ class Request(_Base):  # type: ignore[misc]
         site = self.channel.factory
         self.site = site
         self.prepath: list[bytes] = []
-        self.postpath = [unquote_to_bytes(part) for part in self.path[1:].split(b"/")]
         try:
             self.render(site.resource)
         except Exception:
@@ -253,6 +261,9 @@ class Request(_Base):  # type: ignore[misc]
         self.producer = None
         factory = self.channel.factory
         super().connectionLost(reason)
+        gone, self.on_gone = self.on_gone, None
+        if gone is not None:
+            gone()
         # After those who serve the request have heard of it, and said what they had sent.
         factory.log(self)
 
@@ -285,17 +296,6 @@ class Request(_Base):  # type: ignore[misc]
 
     def _content_type(self) -> bytes:
         return self.header(b"content-type") or b""
-
-    @property
-    def remote(self) -> str:
-        """The address of the client's end of the connection."""
-        host: str | None = getattr(self.client, "host", None)
-        if host is None:
-            return "127.0.0.1"  # a socket of this machine's file system
-        if host.startswith("::ffff:"):
-            mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
-            return str(mapped) if mapped is not None else host
-        return host
 
     @property
     def shown_remote(self) -> str:
