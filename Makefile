@@ -86,7 +86,7 @@ run: $(VENV)/.lswap
 	    example=echo; \
 	    echo; echo "No llama.cpp server could be installed here (see above): stand-ins that repeat what they hear take its place."; \
 	fi; \
-	echo; echo "Try it in another terminal; then ask for the model \"long\" instead, to see a swap:"; \
+	echo; echo "Try it in another terminal; then ask for the model \"long\", and for \"small\" again: its KV cache comes back."; \
 	echo "  curl http://$(LISTEN)/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\": \"small\", \"messages\": [{\"role\": \"user\", \"content\": \"What is a proxy?\"}], \"max_tokens\": 60}'"; \
 	echo; \
 	PATH="$(bin):$$PATH" exec $(bin)/lswap --config examples/$$example.yaml --listen $(LISTEN)

@@ -13,6 +13,7 @@ import hashlib
 import os
 import pwd
 import re
+import stat
 from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
@@ -112,8 +113,10 @@ def default_folder(environment: Mapping[str, str]) -> str:
 
 
 def facts_of(path: str) -> kv.FileFacts:
-    """What tells this content of a file from another; of one that cannot be read only its name."""
+    """What tells this content of a file from another; of one that cannot be read, or is none, only its name."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return kv.FileFacts(path)  # to open a pipe may take for ever
         with open(path, "rb") as file:
             state = os.fstat(file.fileno())
             digest = hashlib.sha256(file.read(_MIB))

@@ -107,6 +107,13 @@ class OpenTests(FilesCase):
         self.weights.unlink()
         self.assertEqual(self.open().record.inputs.files, (kv.FileFacts(str(self.weights)),))
 
+    def test_model_that_is_no_file(self) -> None:
+        """Nobody waits for what a pipe may say."""
+        for path in ("pipe", "folder"):
+            (os.mkfifo if path == "pipe" else os.mkdir)(self.root / path)
+            self.assertEqual(kv_files.facts_of(str(self.root / path)), kv.FileFacts(str(self.root / path)))
+        self.assertEqual(kv_files.facts_of("a\0b"), kv.FileFacts("a\0b"))
+
     def test_own_folder_of_the_command(self) -> None:
         """Is used as it is; the files of several models in it are told apart, and others are left alone."""
         mine = self.root / "mine"
