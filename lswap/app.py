@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 from treq.client import HTTPClient
 from treq.cookies import IndexableCookieJar
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ReactorNotRunning
-from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.threads import deferToThreadPool
-from twisted.logger import Logger
 
 from lswap.core.config import Loaded
 from lswap.core.difference import Difference
@@ -29,14 +26,14 @@ from lswap.core.hooks import Doing
 from lswap.core.log_format import Level
 from lswap.core.model import Config
 from lswap.errors import LswapError
-from lswap.net import signals
+from lswap.life import ServerService
 from lswap.net.agent import UpstreamAgent
 from lswap.net.apart import run_apart
 from lswap.net.config_files import load_files
 from lswap.net.dial import Origin
 from lswap.net.file_limit import raise_file_limit
 from lswap.net.guard import Guard
-from lswap.net.listen import CannotListen, endpoint_for, open_port
+from lswap.net.listen import CannotListen, endpoint_for
 from lswap.net.process import DRAIN, UNKILLABLE, Processes
 from lswap.net.upstream import Upstream
 from lswap.net.watch import Watcher, fingerprint
@@ -93,10 +90,8 @@ def make_service(settings: Settings, loaded: Loaded, reactor: Any) -> LswapServi
     return LswapService(settings, loaded, reactor)
 
 
-class LswapService(Service):
+class LswapService(ServerService):
     """Everything between the command line and the parts."""
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -109,16 +104,10 @@ class LswapService(Service):
     ) -> None:
         """Build the parts; nothing starts. `processes` and `own_logs` stand in for those of this machine."""
         assert loaded.config is not None
-        self.reactor = reactor
+        super().__init__(reactor, settings.listen, own_logs or logs())
         self._settings = settings
         self._warnings = loaded.warnings
-        self._port: IListeningPort | None = None
-        self._restore_signals: Callable[[], None] | None = None
-        self._hurry = False
-        #: What a second signal ends.
-        self._patience: list[Callable[[], None]] = []
         self._pools: dict[str, Upstream] = {}
-        self._logs = own_logs or logs()
         self._guard = Guard(reactor)
         client = HTTPClient(UpstreamAgent(self._pool_of), cookiejar=_no_cookies())
         self.kv = KvCaches(reactor, client, self._in_thread, os.environ)
@@ -126,7 +115,7 @@ class LswapService(Service):
             reactor=reactor,
             processes=processes or Processes(reactor, self._guard),
             client=client,
-            logs=self._logs,
+            logs=self.logs,
             environment=dict(os.environ),
             in_thread=self._in_thread,
             kv=self.kv,
@@ -156,7 +145,7 @@ class LswapService(Service):
         )
         self.site = Site(reactor, self._tree(), self.config.limits, on_fault)
         self.site.refuses_early = self._gate.refuses_early
-        self.site.access_log = AccessLog(self._logs.info, reactor.seconds)
+        self.site.access_log = AccessLog(self.logs.info, reactor.seconds)
 
     def _tree(self) -> Front:
         app = new_app()
@@ -169,7 +158,7 @@ class LswapService(Service):
             self._current,
             self.router,
             self.inflight,
-            self._logs,
+            self.logs,
             self._streams,
             listing,
             self.profiles,
@@ -180,7 +169,7 @@ class LswapService(Service):
             config=self._current,
             router=self.router,
             inflight=self.inflight,
-            logs=self._logs,
+            logs=self.logs,
             streams=self._streams,
             events=events,
             reload=self.reloader.reload,
@@ -247,14 +236,14 @@ class LswapService(Service):
         self.bus.publish("modelStatus")
         self.site.limits = config.limits
         self._configure_logs(config)
-        self._logs.retain(config.models)
+        self.logs.retain(config.models)
         self._hook_figures.retain(config.models)
         self._preloader.start()
         return made
 
     def _configure_logs(self, config: Config) -> None:
-        self._logs.configure(config.log_level, config.log_to_stdout, config.log_time_format, config.log_format)
-        self.router.explain(self._logs.level is Level.DEBUG)
+        self.logs.configure(config.log_level, config.log_to_stdout, config.log_time_format, config.log_format)
+        self.router.explain(self.logs.level is Level.DEBUG)
 
     def _in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
         # The pool is asked for late: threads do not survive the step into the background.
@@ -279,11 +268,11 @@ class LswapService(Service):
         """
         super().privilegedStartService()  # type: ignore[no-untyped-call]
         # Before the port is open: no client may see a server that would still die of a hangup.
-        self._restore_signals = signals.install(self.reactor, self._stop, self._stop_at_once, self._hangup)
+        self.take_signals()
         try:
-            self._port = open_port(self._settings.listen, self._factory(), self.reactor)
+            self.open_port(self._factory())
         except BaseException:
-            self._undo_start()
+            self.undo_start()
             raise
 
     def _factory(self) -> IProtocolFactory:
@@ -300,20 +289,20 @@ class LswapService(Service):
 
     def startService(self) -> None:
         """Start the parts; models start with their first request."""
-        if self._port is None:
+        if not self.listens:
             self.privilegedStartService()
         super().startService()  # type: ignore[no-untyped-call]
         try:
             self._start()
         except BaseException:
-            self._undo_start()
+            self.undo_start()
             raise
 
     def _start(self) -> None:
         config = self.config
         self._configure_logs(config)
-        self._logs.use_reactor(self.reactor)
-        self._logs.attach()
+        self.logs.use_reactor(self.reactor)
+        self.logs.attach()
         if self._settings.umask is not None:
             os.umask(self._settings.umask)
         raise_file_limit()
@@ -336,95 +325,63 @@ class LswapService(Service):
         else:
             self._log.info("lswap listening on http://{listen}", listen=listen)
 
-    def _undo_start(self) -> None:
+    def undo_start(self) -> None:
         """Leave nothing half-started behind."""
         if self._watcher is not None:
             self._watcher.stop()
-        port, self._port = self._port, None
-        if port is not None:
-            port.stopListening()
         self._guard.stop()
-        self._put_signals_back()
-        self._logs.detach()
-
-    def _put_signals_back(self) -> None:
-        restore, self._restore_signals = self._restore_signals, None
-        if restore is not None:
-            restore()
+        super().undo_start()
 
     # -- signals -------------------------------------------------------------------------
 
-    def _stop(self) -> None:
+    def stop_soon(self) -> None:
+        """SIGTERM and SIGINT."""
         self._log.info("stopping: no new connections; requests under way may finish")
-        try:
-            self.reactor.stop()
-        except ReactorNotRunning:
-            self._log.debug("the reactor stops already")
+        super().stop_soon()
 
-    def _stop_at_once(self) -> None:
-        self._log.warn("stopping at once")
-        self._hurry = True
-        self._kill()
-        patience, self._patience = self._patience, []
-        for enough in patience:
-            enough()
-
-    def _kill(self) -> None:
+    def hurry(self) -> None:
+        """A second signal kills the models."""
         for child in self.router.children.values():
             child.kill()
 
-    def _hangup(self) -> None:
+    def hung_up(self) -> None:
+        """SIGHUP: read the configuration anew."""
         self.reloader.reload()
 
     # -- stop ------------------------------------------------------------------------------
 
-    def stopService(self) -> Deferred[None]:
-        """Stop listening, let requests finish, end the models, close everything; in this order, each bounded in time.
+    def steps(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """Let requests finish, end the models, close everything."""
+        return self._stop_beginning, self._drain, self._end_models, self._end_connections, self._close
 
-        A second signal skips what is left of the waiting, and kills the models.
-        """
-        super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self._end())
-
-    async def _end(self) -> None:
-        for step in (self._stop_listening, self._drain, self._end_models, self._end_connections, self._close):
-            try:
-                await step()
-            except Exception:
-                self._log.failure("internal error while stopping; the rest goes on")
-        self._log.info("shutdown complete")
-        self._logs.detach()
-
-    async def _stop_listening(self) -> None:
+    async def _stop_beginning(self) -> None:
+        """Nothing new is begun by ourselves."""
         self.reloader.stop()
         self._preloader.stop()
         if self._watcher is not None:
             self._watcher.stop()
-        port, self._port = self._port, None
-        stopped = port.stopListening() if port is not None else None
-        if stopped is not None:
-            await stopped
 
     async def _drain(self) -> None:
         """Let requests come to their end, and clients take the last bytes of the answers."""
         self.site.close_idle()
         self._streams.end_all()
         self._tunnels.end()
-        await self._wait(self.site.when_empty(), DRAIN_LIMIT)
+        await self.within(self.site.when_empty(), DRAIN_LIMIT)
 
     async def _end_models(self) -> None:
         self.peers.shut_down()
-        gone = self.router.shut_down()
+        gone: Deferred[None] = Deferred()  # of our own: what is not waited for goes on all the same
+        self.router.shut_down().addBoth(gone.callback)
         if self._hurry:
-            self._kill()
+            self.hurry()
         longest = max((child.end_takes for child in self.router.children.values()), default=0.0)
-        if not await self._wait(gone, longest + _END_LIMIT, hurried=False):
+        if not await self.within(gone, longest + _END_LIMIT, earlier=False, later=False):
             self._log.error("a model did not end in time; the guard will see to it")
 
     async def _end_connections(self) -> None:
         """What is under way still is told of the end, if anything can be told."""
         self.inflight.cancel_all()
-        await self._wait(self.site.when_empty(), _LAST_WORDS)
+        await self.within(self.site.when_empty(), _LAST_WORDS)
         self.site.abort()
 
     async def _close(self) -> None:
@@ -437,30 +394,6 @@ class LswapService(Service):
         for pool in self._pools.values():
             pool.close()
         self._guard.stop()
-        self._put_signals_back()
-
-    def _wait(self, wanted: Deferred[Any], seconds: float, hurried: bool = True) -> Deferred[bool]:
-        """Fires with whether `wanted` did in time; a second signal ends the wait if it is `hurried`."""
-        done: Deferred[bool] = Deferred()
-
-        def over(in_time: bool) -> None:
-            if not done.called:
-                done.callback(in_time)
-
-        timer = self.reactor.callLater(seconds, over, False)
-        wanted.addErrback(lambda failure: self._log.failure("internal error while stopping", failure))
-        wanted.addCallback(lambda _: over(True))
-        if hurried:
-            self._patience.append(lambda: over(False))
-            if self._hurry:
-                over(False)
-
-        def tidy(in_time: bool) -> bool:
-            if timer.active():
-                timer.cancel()
-            return in_time
-
-        return done.addCallback(tidy)
 
 
 def _no_cookies() -> IndexableCookieJar:

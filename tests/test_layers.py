@@ -30,11 +30,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": set(),
     "options": {"errors", "_build"},
     "testing": {"core", "errors"},
-    "app": {"core", "errors", "net", "options", "service", "web"},
+    "life": {"net", "service"},
+    "app": {"core", "errors", "life", "net", "options", "service", "web"},
     "foreground": {"errors", "net"},
     "tap": {"app", "core", "errors", "foreground", "net", "options"},
     # What the two tools have in common; neither knows the other, or anything of models.
-    "front": {"core", "errors", "net", "service", "web"},
+    "front": {"core", "errors", "life", "net", "service", "web"},
     "wol": {"core", "errors", "foreground", "front", "net", "options", "service", "web"},
     "vllm": {"core", "errors", "foreground", "front", "net", "options", "service", "web"},
     # A command runs the same service as the plugin does, so it takes both from `tap`.

@@ -115,7 +115,7 @@ class VllmService(FrontService):
                 self._is_ready = True
             finally:
                 self.state.acting.release()
-            self.open_port()
+            self.begin_to_listen()
         except LswapError as problem:
             self._log.error("{problem}", problem=str(problem).removeprefix("lswap: "))
             self._give_up()
@@ -264,7 +264,7 @@ class VllmService(FrontService):
         elif self._sleep:
             sleeping = Deferred.fromCoroutine(self._put_to_sleep())
             try:
-                await self.within(sleeping, CALL_LIMIT + _TURN_LIMIT + CHECK_LIMIT, hurried=False)
+                await self.within(sleeping, CALL_LIMIT + _TURN_LIMIT + CHECK_LIMIT, earlier=False)
             except LswapError as problem:
                 self._log.warn("the server was not put to sleep: {problem}", problem=str(problem))
         # In this order: whoever acts next must be able to say that it uses the server.

@@ -64,7 +64,7 @@ class WolService(FrontService):
         self.logs.configure(self._settings.log_level, "proxy", "rfc3339")
         self.take_signals()
         try:
-            self.open_port()
+            self.begin_to_listen()
         except BaseException:
             self.undo_start()
             raise

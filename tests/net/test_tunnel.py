@@ -413,7 +413,7 @@ class ShutdownTests(TunnelCase):
     def stop(self) -> Deferred[None]:
         """Stop the service."""
         self.lswap.service._guard.stop()
-        self.lswap.service._put_signals_back = lambda: None  # type: ignore[method-assign]
+        self.lswap.service.put_signals_back = lambda: None  # type: ignore[method-assign]
         return self.lswap.service.stopService()
 
     def test_open_tunnels_are_closed(self) -> None:
