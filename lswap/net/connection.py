@@ -67,6 +67,8 @@ class Connection(Protocol):
         self.idle_since = 0.0
         #: Seconds that it may then be kept.
         self.idle_limit = 0.0
+        #: Whether the answer before that came in chunks.
+        self.streamed = False
 
     def connectionMade(self) -> None:
         """The connection is open; over TLS nothing is sent before the handshake has ended, which is bounded."""
@@ -294,7 +296,7 @@ class Connection(Protocol):
             told = head.value(b"keep-alive")
             limit = self._upstream.idle_limit
             self.idle_limit = limit if told is None else min(limit, _promised(told) - 1.0)
-            self._upstream.give_back(self)
+            self._upstream.give_back(self, head.framing == CHUNKED)
         else:
             self.close()
 

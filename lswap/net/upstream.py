@@ -21,7 +21,10 @@ from lswap.net.body import Body
 from lswap.net.connection import IDLE_LIMIT, Call, Connection, Sink
 from lswap.net.dial import Dialer, Origin
 
-__all__ = ["Upstream"]
+__all__ = ["SETTLE", "Upstream"]
+
+#: Seconds after an answer in chunks in which a server closes its connection, if it is one that does.
+SETTLE = 0.25
 
 
 class Upstream:
@@ -62,6 +65,8 @@ class Upstream:
         self._all: set[Connection] = set()
         self._sweep: IDelayedCall | None = None
         self._closed = False
+        #: Whether this server keeps its connections open after an answer in chunks, as it promises.
+        self._keeps = False
 
     def send(self, method: bytes, head: Sequence[bytes], body: Body | None, sink: Sink) -> Call:
         """Send one request; `head` is its head with the empty line, in pieces.
@@ -69,14 +74,22 @@ class Upstream:
         The sink hears nothing before this has returned. After `close` every request fails.
         """
         call = Call(method, head, body, sink)
+        settling: list[Connection] = []
         while self._idle:
             connection = self._idle.pop()
-            if self.clock.seconds() - connection.idle_since < connection.idle_limit and connection.usable():
+            idle = self.clock.seconds() - connection.idle_since
+            if connection.streamed and not self._keeps and idle < SETTLE:
+                settling.append(connection)
+            elif idle < connection.idle_limit and connection.usable():
+                self._keeps = self._keeps or connection.streamed
                 call.reused = True
                 connection.start(call)
-                return call
-            connection.drop()
-        self.send_fresh(call)
+                break
+            else:
+                connection.drop()
+        self._idle += reversed(settling)
+        if call.connection is None:
+            self.send_fresh(call)
         return call
 
     def send_fresh(self, call: Call) -> None:
@@ -120,12 +133,13 @@ class Upstream:
 
     # -- what the connections tell ------------------------------------------------
 
-    def give_back(self, connection: Connection) -> None:
-        """A connection whose answer is whole."""
+    def give_back(self, connection: Connection, streamed: bool) -> None:
+        """A connection whose answer is whole; `streamed`: it came in chunks."""
         if self._closed or connection.idle_limit <= 0:
             connection.close()
             return
         connection.idle_since = self.clock.seconds()
+        connection.streamed = streamed
         self._idle.append(connection)
         if self._sweep is None:
             self._sweep = self.clock.callLater(self.idle_limit, self._sweep_idle)
@@ -135,6 +149,8 @@ class Upstream:
         self._all.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+            if connection.streamed and self.clock.seconds() - connection.idle_since < SETTLE:
+                self._keeps = False
 
     def _sweep_idle(self) -> None:
         self._sweep = None

@@ -15,7 +15,7 @@ from lswap.core.framing import CHUNKED, CLOSE, LENGTH, NOTHING
 from lswap.errors import BadAnswer, ConnectFailed, UpstreamClosed, UpstreamTimeout
 from lswap.net.body import Body, Spool
 from lswap.net.dial import Origin
-from lswap.net.upstream import Upstream
+from lswap.net.upstream import SETTLE, Upstream
 from tests.net.wire import Net, Recorder, Wire, ask
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -53,8 +53,8 @@ class ConnectionTestCase(SynchronousTestCase):
         return recorder, wire
 
     def assert_kept(self, wire: Wire) -> None:
-        """The connection is in the pool, and serves again."""
-        self.net.turn()
+        """The connection is in the pool, and serves again; after an answer in chunks a little later."""
+        self.net.advance(SETTLE)
         self.assertTrue(wire.alive)
         wire.take()
         again = ask(self.upstream)

@@ -8,10 +8,11 @@ from lswap.errors import ConnectFailed, UpstreamClosed
 from lswap.net.body import Body, Spool
 from lswap.net.connection import IDLE_LIMIT
 from lswap.net.dial import Origin
-from lswap.net.upstream import Upstream
+from lswap.net.upstream import SETTLE, Upstream
 from tests.net.wire import Net, Recorder, Wire, ask
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
 
 
 class PoolTestCase(SynchronousTestCase):
@@ -36,6 +37,64 @@ class PoolTestCase(SynchronousTestCase):
         self.assertTrue(sink.whole)
         wire.take()
         return wire
+
+
+class AfterStreamTests(PoolTestCase):
+    """Some servers close their connection right after an answer in chunks, though they promise to keep it."""
+
+    def asked(self, wire: Wire) -> bool:
+        """Send a request; whether it went out on this connection."""
+        ask(self.upstream, b"POST")
+        return bool(wire.take())
+
+    def test_not_at_once(self) -> None:
+        """Until it is known what this server does, the next request has a connection of its own."""
+        wire = self.served(CHUNKS)
+        self.assertFalse(self.asked(wire))
+        self.assertEqual(len(self.net.tcpClients), 2)
+
+    def test_one_that_keeps_its_word(self) -> None:
+        """Once a connection was still open a little later, they serve again at once."""
+        wire = self.served(CHUNKS)
+        self.net.advance(SETTLE)
+        self.assertTrue(self.asked(wire))
+        wire.say(CHUNKS)
+        self.assertTrue(self.asked(wire))
+
+    def test_one_that_never_does(self) -> None:
+        """No request is sent on such a connection; what has closed leaves nothing behind."""
+        for _ in range(3):
+            wire = self.served(CHUNKS)
+            self.assertFalse(self.asked(wire))
+            wire.end()
+            self.assertEqual(self.upstream._idle, [])
+
+    def test_one_that_changes_its_mind(self) -> None:
+        """An early end takes the trust back."""
+        wire = self.served(CHUNKS)
+        self.net.advance(SETTLE)
+        self.assertTrue(self.asked(wire))
+        wire.say(CHUNKS)
+        wire.end()
+        wire = self.served(CHUNKS)
+        self.assertFalse(self.asked(wire))
+
+    def test_others_serve_meanwhile(self) -> None:
+        """A connection that may serve is found behind one that may not yet."""
+        ask(self.upstream)
+        ask(self.upstream)
+        plain, streamed = self.net.accept(0), self.net.accept(1)
+        plain.say(OK)
+        streamed.say(CHUNKS)
+        plain.take()
+        self.assertTrue(self.asked(plain))
+        self.net.advance(SETTLE)
+        streamed.take()
+        self.assertTrue(self.asked(streamed))
+
+    def test_a_plain_answer(self) -> None:
+        """Of those nothing of the kind is known."""
+        self.assertTrue(self.asked(self.served()))
 
 
 class ReuseTests(PoolTestCase):

@@ -6,6 +6,7 @@ import gc
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lswap.net.upstream import SETTLE
 from tests.memory import MemoryClient, MemoryLswap
 
 _JSON = [("Content-Type", "application/json")]
@@ -36,6 +37,8 @@ class GarbageTests(SynchronousTestCase):
 
     def left_by(self, stream: bool) -> set[str]:
         """The kinds of objects that only the collector frees."""
+        self.chat(self.client, stream)
+        self.lswap.turn(SETTLE)  # from the next one on, the connection to the server is kept
         self.chat(self.client, stream)
         gc.collect()
         gc.disable()
