@@ -10,13 +10,16 @@ section 4.2): the first in the order of sets, alternatives from left to right, t
 factors have no relevant model in common their best choices are found one by one, which gives the same answer in linear
 time.
 
-The work on one question is bounded, so that no matrix can hold up the program. Past `_COMPARISONS` a factor takes what
-is best after the factors before it; past `_LOOKS` the best set so far wins. The answer is then still one that the sets
-allow, but maybe not the cheapest. Configurations written by people stay far below that.
+A set whose factors have models in common may describe more choices than can ever be compared; configurations with such
+a one are refused (`too_large`). The work on one question is bounded in any case, so that no matrix can hold up the
+program. Past `_COMPARISONS` a factor takes what is best after the factors before it; past `_LOOKS` the best set so far
+wins. The answer is then still one that the sets allow, but maybe not the cheapest. Configurations written by people stay
+far below that.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -24,13 +27,25 @@ import msgspec
 
 from lswap.core.matrix import All, Expression, Leaf, Matrix, OneOf, Reference
 
-__all__ = ["MatrixSolver", "Solution"]
+__all__ = ["MatrixSolver", "Solution", "UnfitSetsError"]
 
 #: Comparisons of two choices for one question, and parts of expressions looked at: below 1 ms for each.
 _COMPARISONS = 5_000
 _LOOKS = 1_500
 #: How deep expressions may be nested, references included. Python's own limit would be reached at about twice that.
 _DEPTH = 250
+
+
+#: Choices that may have to be compared with each other, by a generous count.
+_CHOICES = 1_000_000_000
+
+
+class UnfitSetsError(ValueError):
+    """Sets that cannot be looked through at all; `problems` says why, by their names."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"set {name!r}: {problem}" for name, problem in problems.items()))
+        self.problems = problems
 
 
 class Solution(msgspec.Struct, frozen=True):
@@ -57,6 +72,10 @@ class _Node:
     #: The first choice of its family.
     first: int
     depth: int
+    #: How many choices it describes, at most.
+    choices: int = 1
+    #: How many of them may have to be compared with each other, at most: factors without a common model need not be.
+    work: int = 1
 
 
 #: The relevant part of a choice, and the whole of it.
@@ -69,16 +88,23 @@ class MatrixSolver:
     """Answers questions about one matrix."""
 
     def __init__(self, matrix: Matrix) -> None:
-        """Raises ValueError when sets are nested too deep to be looked through."""
+        """Raises UnfitSetsError when sets are nested too deep to be looked through."""
         self._bits: dict[str, int] = {}
         self._costs = matrix.costs
         self._sets: list[tuple[str, _Node]] = []
         compiled: dict[str, _Node] = {}
+        problems: dict[str, str] = {}
+        #: Why a set cannot be looked through in full, by its name.
+        self.too_large: dict[str, str] = {}
         for one in matrix.sets:
             node = compiled[one.name] = self._compile(one.expression, compiled)
             if node.depth > _DEPTH:
-                raise ValueError(f"set {one.name!r}: nested more than {_DEPTH} deep")
+                problems[one.name] = f"nested more than {_DEPTH} deep"
+            elif node.work > _CHOICES:
+                self.too_large[one.name] = f"more than {_CHOICES:,} choices, as its factors have models in common"
             self._sets.append((one.name, node))
+        if problems:
+            raise UnfitSetsError(problems)
         self._names = list(self._bits)
         #: Places of the sets that have a model, by its bit.
         self._sets_with: dict[int, list[int]] = {}
@@ -140,9 +166,17 @@ class MatrixSolver:
         for part in parts:
             mask |= part.mask
             first |= part.first
+        depth, work = 1 + max([part.depth for part in parts]), max([part.work for part in parts])
         if isinstance(expression, OneOf):
-            first = parts[0].first
-        return _Node(type(expression), parts, mask, first, 1 + max([part.depth for part in parts]))
+            choices = min(sum([part.choices for part in parts]), 1 << mask.bit_count())
+            return _Node(OneOf, parts, mask, parts[0].first, depth, choices, work)
+        choices = 1
+        for models, factors in _tied(parts):
+            together = min(math.prod([part.choices for part in factors]), 1 << models.bit_count())
+            choices *= together
+            if len(factors) > 1:
+                work = max(work, together)
+        return _Node(All, parts, mask, first, depth, choices, work)
 
 
 class _TooMuchError(Exception):
@@ -319,6 +353,22 @@ class _Search:
             kept |= choice[1]
             whole |= choice[2]
         return weight, kept, whole
+
+
+def _tied(parts: Sequence[_Node]) -> list[tuple[int, list[_Node]]]:
+    """The factors in groups that have no model in common, with the models of each group."""
+    groups: list[tuple[int, list[_Node]]] = []
+    for part in parts:
+        mask, members = part.mask, [part]
+        apart = []
+        for models, others in groups:
+            if models & mask:
+                mask |= models
+                members += others
+            else:
+                apart.append((models, others))
+        groups = [*apart, (mask, members)]
+    return groups
 
 
 def _each(mask: int) -> list[int]:

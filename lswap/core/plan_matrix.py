@@ -25,7 +25,7 @@ class MatrixPolicy:
     """
 
     def __init__(self, matrix: Matrix) -> None:
-        """Raises ValueError when sets are nested too deep, see `MatrixSolver`."""
+        """Raises UnfitSetsError when sets cannot be looked through, see `MatrixSolver`."""
         self._solve = lru_cache(_REMEMBERED)(MatrixSolver(matrix).solve)
 
     def evict(self, target: str, running: Sequence[str]) -> tuple[str, ...]:

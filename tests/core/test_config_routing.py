@@ -222,6 +222,22 @@ class MatrixTests(ConfigCase):
             self.assertIn(told, found)
             self.assertEqual(len(found.splitlines()), 1, found)
 
+    def test_sets_that_describe_too_much(self) -> None:
+        """Ten out of forty, factor by factor, cannot be compared; ten times four others, or any three of forty, can."""
+        models = [f"m{number}" for number in range(40)]
+        text = "models: {" + ", ".join(f"{name}: {{cmd: c, proxy: 'http://h'}}" for name in models) + "}\n"
+        some = "(" + " | ".join(models) + ")"
+        fours = ["(" + " | ".join(models[at : at + 4]) + ")" for at in range(0, 40, 4)]
+        for factors, good in (([some] * 10, False), (fours, True), ([some] * 3, True)):
+            matrix = f"matrix: {{sets: {{s: '{' & '.join(factors)}'}}}}\n"
+            if good:
+                self.assertIsNotNone(self.good(text + matrix).matrix)
+            else:
+                told = self.told(text + matrix)
+                self.assertIn("config.yaml:2:", told)
+                self.assertIn('matrix.sets.s: matrix: set "s": more than 1,000,000,000 choices', told)
+                self.assertIn("factors without common models", told)
+
 
 class SchedulerTests(ConfigCase):
     """Who is served next."""

@@ -14,6 +14,7 @@ from lswap.core.config.context import Context
 from lswap.core.config.layout import MatrixSection
 from lswap.core.config.nodes import Map, Node, below, is_null, pairs_of
 from lswap.core.config.problems import NOWHERE, Place
+from lswap.core.matrix_solver import MatrixSolver, UnfitSetsError
 
 __all__ = ["MatrixReader"]
 
@@ -51,7 +52,27 @@ class MatrixReader:
             self._error(
                 self._place("sets", name), f"sets.{name}", f'circular reference detected involving set "{name}"'
             )
-        return language.Matrix(sets=tuple(language.MatrixSet(name, parsed[name]) for name in order), costs=costs)
+        matrix = language.Matrix(sets=tuple(language.MatrixSet(name, parsed[name]) for name in order), costs=costs)
+        return matrix if circular or self._fits(matrix) else None
+
+    def _fits(self, matrix: language.Matrix) -> bool:
+        """Whether its sets can be looked through; told if not. A reference to nothing has been told before."""
+        known = {one.name for one in matrix.sets}
+        for one in matrix.sets:
+            if any(
+                isinstance(atom, language.Reference) and atom.set not in known
+                for atom in language.atoms(one.expression)
+            ):
+                return False
+        problems: Mapping[str, str]
+        try:
+            problems = MatrixSolver(matrix).too_large
+        except UnfitSetsError as error:
+            problems = error.problems
+        for name, problem in problems.items():
+            hint = "fewer alternatives, or factors without common models"
+            self._error(self._place("sets", name), f"sets.{name}", f'set "{name}": {problem}', hint)
+        return not problems
 
     def _error(self, place: Place, key: str, message: str, hint: str = "") -> None:
         self._report.error(place, f"{self._path}.{key}", f"matrix: {message}", hint)
