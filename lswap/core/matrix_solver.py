@@ -13,8 +13,7 @@ time.
 A set whose factors have models in common may describe more choices than can ever be compared; configurations with such
 a one are refused (`too_large`). The work on one question is bounded in any case, so that no matrix can hold up the
 program. Past `_COMPARISONS` a factor takes what is best after the factors before it; past `_LOOKS` the best set so far
-wins. The answer is then still one that the sets allow, but maybe not the cheapest. Configurations written by people stay
-far below that.
+wins. The answer is then still one that the sets allow, but maybe not the cheapest. What people write stays far below.
 """
 
 from __future__ import annotations
