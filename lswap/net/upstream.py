@@ -23,7 +23,7 @@ from lswap.net.dial import Dialer, Origin
 
 __all__ = ["SETTLE", "Upstream"]
 
-#: Seconds after an answer in chunks in which a server closes its connection, if it is one that does.
+#: Seconds after an answer in which a server closes its connection, if it is one that does without a word.
 SETTLE = 0.25
 
 
@@ -65,8 +65,8 @@ class Upstream:
         self._all: set[Connection] = set()
         self._sweep: IDelayedCall | None = None
         self._closed = False
-        #: Whether this server keeps its connections open after an answer in chunks, as it promises.
-        self._keeps = False
+        #: Whether this server keeps its connections open as it promises, by whether the answer before came in chunks.
+        self.keeps_open = {False: False, True: False}
 
     def send(self, method: bytes, head: Sequence[bytes], body: Body | None, sink: Sink) -> Call:
         """Send one request; `head` is its head with the empty line, in pieces.
@@ -78,10 +78,10 @@ class Upstream:
         while self._idle:
             connection = self._idle.pop()
             idle = self.clock.seconds() - connection.idle_since
-            if connection.streamed and not self._keeps and idle < SETTLE:
+            if not self.keeps_open[connection.streamed] and idle < SETTLE:
                 settling.append(connection)
             elif idle < connection.idle_limit and connection.usable():
-                self._keeps = self._keeps or connection.streamed
+                self.keeps_open[connection.streamed] = True
                 call.reused = True
                 connection.start(call)
                 break
@@ -149,8 +149,8 @@ class Upstream:
         self._all.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-            if connection.streamed and self.clock.seconds() - connection.idle_since < SETTLE:
-                self._keeps = False
+            if self.clock.seconds() - connection.idle_since < SETTLE:
+                self.keeps_open[connection.streamed] = False
 
     def _sweep_idle(self) -> None:
         self._sweep = None

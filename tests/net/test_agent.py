@@ -92,7 +92,9 @@ class AgentTestCase(SynchronousTestCase):
 
     def pool(self, origin: Origin) -> Upstream:
         """The pool of an origin."""
-        return self.pools.setdefault(str(origin), Upstream(self.net, origin))
+        pool = self.pools.setdefault(str(origin), Upstream(self.net, origin))
+        pool.keeps_open[False] = True  # this server has kept its word before
+        return pool
 
     def tearDown(self) -> None:
         """Nothing is left when all is closed."""

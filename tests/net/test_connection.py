@@ -37,6 +37,7 @@ class ConnectionTestCase(SynchronousTestCase):
         """A reactor and a pool."""
         self.net = Net()
         self.upstream = Upstream(self.net, Origin("http://127.0.0.1:9"), header_timeout=self.header_timeout)
+        self.upstream.keeps_open[False] = True  # this server has kept its word before
 
     def tearDown(self) -> None:
         """Nothing may be left when all is closed: no connection, no delayed call."""

@@ -33,6 +33,7 @@ class HealthTests(SynchronousTestCase):
         """A pool and a client."""
         self.net = Net()
         self.upstream = Upstream(self.net, Origin(URL))
+        self.upstream.keeps_open[False] = True  # this server has kept its word before
         self.client = HTTPClient(UpstreamAgent(lambda _: self.upstream))
 
     def tearDown(self) -> None:

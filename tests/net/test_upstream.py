@@ -22,6 +22,7 @@ class PoolTestCase(SynchronousTestCase):
         """A reactor and a pool."""
         self.net = Net()
         self.upstream = Upstream(self.net, Origin("http://127.0.0.1:9"))
+        self.upstream.keeps_open[False] = True  # this server has kept its word before
 
     def tearDown(self) -> None:
         """Nothing may be left when all is closed: no connection, no delayed call."""
@@ -40,7 +41,7 @@ class PoolTestCase(SynchronousTestCase):
 
 
 class AfterStreamTests(PoolTestCase):
-    """Some servers close their connection right after an answer in chunks, though they promise to keep it."""
+    """Some servers close their connection right after an answer, above all one in chunks, and promise to keep it."""
 
     def asked(self, wire: Wire) -> bool:
         """Send a request; whether it went out on this connection."""
@@ -92,9 +93,11 @@ class AfterStreamTests(PoolTestCase):
         streamed.take()
         self.assertTrue(self.asked(streamed))
 
-    def test_a_plain_answer(self) -> None:
-        """Of those nothing of the kind is known."""
+    def test_plain_answers(self) -> None:
+        """It is the same with those; what a server does after one kind says nothing of the other."""
         self.assertTrue(self.asked(self.served()))
+        self.upstream.keeps_open[False] = False
+        self.assertFalse(self.asked(self.served()))
 
 
 class ReuseTests(PoolTestCase):
