@@ -25,6 +25,8 @@ __all__ = ["SETTLE", "Upstream"]
 
 #: Seconds after an answer in which a server closes its connection, if it is one that does without a word.
 SETTLE = 0.25
+#: Connections that may wait for that side by side; a few are enough to find out.
+_SETTLING = 8
 
 
 class Upstream:
@@ -75,9 +77,10 @@ class Upstream:
         """
         call = Call(method, head, body, sink)
         settling: list[Connection] = []
+        now = self.clock.seconds()
         while self._idle:
             connection = self._idle.pop()
-            idle = self.clock.seconds() - connection.idle_since
+            idle = now - connection.idle_since
             if not self.keeps_open[connection.streamed] and idle < SETTLE:
                 settling.append(connection)
             elif idle < connection.idle_limit and connection.usable():
@@ -135,7 +138,8 @@ class Upstream:
 
     def give_back(self, connection: Connection, streamed: bool) -> None:
         """A connection whose answer is whole; `streamed`: it came in chunks."""
-        if self._closed or connection.idle_limit <= 0:
+        settles = not self.keeps_open[streamed]
+        if self._closed or connection.idle_limit <= 0 or (settles and len(self._idle) >= _SETTLING):
             connection.close()
             return
         connection.idle_since = self.clock.seconds()

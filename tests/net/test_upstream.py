@@ -80,6 +80,15 @@ class AfterStreamTests(PoolTestCase):
         wire = self.served(CHUNKS)
         self.assertFalse(self.asked(wire))
 
+    def test_a_few_are_enough(self) -> None:
+        """Many short answers before anything is known leave a few connections, not one each."""
+        wires = [self.served(CHUNKS) for _ in range(20)]
+        self.net.turn()
+        self.assertEqual(sum(wire.alive for wire in wires), 8)
+        self.net.advance(SETTLE)
+        ask(self.upstream)
+        self.assertEqual(len(self.net.tcpClients), 20)
+
     def test_others_serve_meanwhile(self) -> None:
         """A connection that may serve is found behind one that may not yet."""
         ask(self.upstream)
