@@ -22,8 +22,7 @@ DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_
     stress hooks sleep kv tools_wol tools_vllm
 
 # Single tests of these subjects that wait for something else. Only shrinks.
-# `keep` comes later.
-LATER := test_a_kept_model_in_the_way_means_refuse
+LATER :=
 # These stop their last server themselves, and the rig then takes its end (with 0) for a crash: it cannot be passed.
 RIG := test_a_command_of_nothing_is_an_error_of_the_request_or_of_the_file \
     test_a_configuration_behind_a_symlink_or_with_any_name_is_read test_a_macro_within_text_becomes_text \

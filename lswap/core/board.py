@@ -34,6 +34,8 @@ class ModelRules(msgspec.Struct, frozen=True, gc=False):
     concurrency_limit: int = 0
     #: Place in the queue: higher goes first.
     priority: int = 0
+    #: It never goes for another one.
+    keep: bool = False
 
 
 @attrs.define(eq=False)
@@ -120,6 +122,12 @@ class ModelView:
         return over and rests and not self.leaving and not self.inflight and self.swap is None
 
     @property
+    def stays(self) -> bool:
+        """It may not be stopped for others: it is kept, and of use or about to be."""
+        kept = self.rules is not None and self.rules.keep
+        return kept and (self.up or (self.swap is not None and not self.swap.given_up))
+
+    @property
     def idle(self) -> bool:
         """It is ready, and nobody uses it or waits for it."""
         return self.ready and not self.reserved
@@ -144,7 +152,7 @@ class Decision(msgspec.Struct, frozen=True):
     """What happens to a request, and why."""
 
     step: Step
-    #: The running models that have to go for it.
+    #: The running models that have to go for it; when it is refused as `KEPT`, those that may not.
     evict: tuple[str, ...] = ()
     #: Those of `evict` that have requests in flight: one reason for WAIT.
     busy: tuple[str, ...] = ()
@@ -192,6 +200,8 @@ class Board:
         if limit and view.reserved >= limit:
             return _REFUSE[Refusal.LIMIT]
         decision = self.place(view)
+        if decision.step is Step.REFUSE:
+            return decision
         if decision is not _SERVE and len(self.waiting) >= self._queue_limit:
             return _REFUSE[Refusal.QUEUE_FULL]
         return decision
@@ -212,6 +222,9 @@ class Board:
             if not behind:
                 return _SERVE if model.ready else Decision(Step.START)
             return Decision(Step.WAIT, behind=behind)
+        kept = tuple([victim for victim in evict if victim != model.name and self.models[victim].stays])
+        if kept:
+            return Decision(Step.REFUSE, kept, refusal=Refusal.KEPT)
         busy = tuple([victim for victim in evict if self.models[victim].inflight])
         return Decision(Step.WAIT if behind or busy else Step.START, evict, busy, behind)
 

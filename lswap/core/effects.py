@@ -22,6 +22,7 @@ class Refusal(enum.Enum):
     UNKNOWN = "unknown model"
     LIMIT = "concurrency limit"
     QUEUE_FULL = "queue full"
+    KEPT = "a kept model is in the way"
     FAILED = "start failed"
     HOOK = "hook failed"
     UNLOADED = "model unloaded"
@@ -36,7 +37,7 @@ class Grant(Effect, frozen=True, gc=False):
 
 
 class Refuse(Effect, frozen=True, gc=False):
-    """The request is over; `detail` has the start error for `FAILED` and `HOOK`, else it is empty."""
+    """The request is over; `detail` has the start error for `FAILED` and `HOOK`, the models for `KEPT`."""
 
     ticket: int
     reason: Refusal

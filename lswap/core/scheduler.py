@@ -171,7 +171,7 @@ class Scheduler:
             plan = tell_decision(board, event.model, decision, len(board.waiting))
             self.on_decision(ticket, event.model, plan)
         if decision.refusal is not None:
-            effects.append(Refuse(ticket, decision.refusal))
+            effects.append(Refuse(ticket, decision.refusal, ", ".join(decision.evict)))
             return None
         view = board.models[event.model]
         view.reserved += 1
@@ -285,9 +285,12 @@ class Scheduler:
                 decision = board.place(request.model)
                 if decision.step is Step.WAIT:
                     self._make_room(request, decision, effects)
+                    continue
+                self._tell(request, decision)
+                self._queue.remove(request)
+                if decision.refusal is not None:
+                    self._refuse(request, decision.refusal, effects, ", ".join(decision.evict))
                 else:
-                    self._tell(request, decision)
-                    self._queue.remove(request)
                     self._go_on(request, decision, effects)
 
     def _tell(self, request: Request, decision: Decision) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from twisted.logger import Logger
 
 from lswap.core.difference import Difference, difference
@@ -22,6 +23,9 @@ from lswap.service.router import Router
 from lswap.service.tools import Tools
 
 __all__ = ["Fleet", "policy_of"]
+
+#: What the eviction of a kept model costs, in a matrix: more than any number of others.
+_PRICELESS = 1 << 40
 
 
 class Fleet:
@@ -90,7 +94,7 @@ class Fleet:
 
 def _rules(config: Config) -> dict[str, ModelRules]:
     return {
-        model.id: ModelRules(concurrency_limit=model.concurrency_limit, priority=config.priorities.get(model.id, 0))
+        model.id: ModelRules(model.concurrency_limit, config.priorities.get(model.id, 0), model.keep)
         for model in config.models.values()
     }
 
@@ -98,5 +102,7 @@ def _rules(config: Config) -> dict[str, ModelRules]:
 def policy_of(config: Config) -> Policy:
     """Who has to go for whom, by this configuration."""
     if config.router == "matrix" and config.matrix is not None:
-        return MatrixPolicy(config.matrix)
+        # So that a set which spares what is kept wins over every one that does not.
+        kept = {model.id: _PRICELESS for model in config.models.values() if model.keep}
+        return MatrixPolicy(msgspec.structs.replace(config.matrix, costs={**config.matrix.costs, **kept}))
     return GroupPolicy(config.groups)

@@ -294,6 +294,7 @@ class Router:
             Refusal.UNKNOWN: "no local server found for requested model",
             Refusal.LIMIT: "Too many requests",
             Refusal.QUEUE_FULL: f"Too many requests: {self._scheduler.waiting()} are waiting for a model already",
+            Refusal.KEPT: f"there is no room without unloading what is kept ({refuse.detail}): unload it by hand",
             Refusal.UNLOADED: f"{self.name}: model unloaded",
             Refusal.SHUTTING_DOWN: f"{self.name} is shutting down",
         }

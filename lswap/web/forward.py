@@ -43,8 +43,8 @@ __all__ = ["Forwarder", "Road"]
 
 #: Seconds that a refused connection waits for the news that its model server died.
 _DEATH_NOTICE = 0.25
-_STATUS = {Refusal.UNKNOWN: 404, Refusal.LIMIT: 429, Refusal.QUEUE_FULL: 429, Refusal.HOOK: 502}
-_CODE = {Refusal.LIMIT: "concurrency_limit", Refusal.QUEUE_FULL: "queue_full"}
+_STATUS = {Refusal.UNKNOWN: 404, Refusal.LIMIT: 429, Refusal.QUEUE_FULL: 429, Refusal.KEPT: 409, Refusal.HOOK: 502}
+_CODE = {Refusal.LIMIT: "concurrency_limit", Refusal.QUEUE_FULL: "queue_full", Refusal.KEPT: "would_evict_pinned"}
 
 
 class Forwarder:

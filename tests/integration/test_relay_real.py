@@ -284,6 +284,7 @@ class RealTestCase(TestCase):
     def pool(self, url: str, tls_timeout: float = 10.0) -> Upstream:
         """A pool that is closed afterwards, with all its connections."""
         upstream = Upstream(self.reactor, Origin(url), tls_timeout=tls_timeout)
+        upstream.keeps_open[False] = True  # this server has kept its word before
 
         def close() -> Deferred[Any]:
             upstream.close()

@@ -577,3 +577,25 @@ class FaultTests(ForwardCase):
         self.assertTrue(self.client.closed)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
         self.assertEqual(self.lswap.leftovers(), [])
+
+
+class KeptTests(SynchronousTestCase):
+    """A model that is kept is in the way."""
+
+    def test_conflict(self) -> None:
+        """409 at once, with what can be done about it; the plan says the same, and by hand it goes."""
+        lswap = MemoryLswap(CONFIG.replace("a: {", "a: {keep: true, "))
+        lswap.ready("a")
+        client = lswap.client()
+        client.chat("b")
+        answer = client.read()
+        error = json.loads(answer.body)["error"]
+        self.assertEqual((answer.status, error["code"]), (409, "would_evict_pinned"))
+        self.assertIn("(a): unload it by hand", error["message"])
+        self.assertEqual(json.loads(lswap.get("/api/plan?model=b").body)["would"], "refuse")
+        lswap.client().ask("POST", "/api/models/unload/a")
+        lswap.models["b"].health, lswap.models["b"].says = 200, b"well"
+        client.chat("b")
+        for _ in range(40):
+            lswap.turn(0.1)
+        self.assertEqual(client.read().body, b"well")
