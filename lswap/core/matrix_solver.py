@@ -29,7 +29,7 @@ from lswap.core.matrix import All, Expression, Leaf, Matrix, OneOf, Reference
 __all__ = ["MatrixSolver", "Solution", "UnfitSetsError"]
 
 #: Comparisons of two choices for one question, and parts of expressions looked at: below 1 ms for each.
-_COMPARISONS = 5_000
+_COMPARISONS = 3_000
 _LOOKS = 1_500
 #: How deep expressions may be nested, references included. Python's own limit would be reached at about twice that.
 _DEPTH = 250
