@@ -47,10 +47,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Edit:
-    """What is to be done to a body, one step after the other."""
+    """What is to be done to a body, one step after the other; removals first, as nothing new is to be removed."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self.steps = tuple(steps)
+        self.steps = tuple(sorted(steps, key=lambda step: step.value is not None))
         removals = sum(step.value is None for step in steps)
         #: What has to be found in a container, by its depth.
         self.wanted: list[Wanted] = []

@@ -123,6 +123,12 @@ class PropertyTests(SynchronousTestCase):
         self.assertEqual(places, sorted(places))
         self.assertTrue(all(0 <= place <= len(body) for place in places))
 
+    def test_removals_come_first(self) -> None:
+        """In whatever order the steps are given: an index does not mean what another step has put there."""
+        steps = [Step(("a", "0"), b"1", ""), Step(("a", "0"), None, "")]
+        for order in (steps, steps[::-1]):
+            self.assertEqual(joined(b'{"a":[]}', parts_of(b'{"a":[]}', Edit(order))), b'{"a":[1]}')
+
     @settings(max_examples=50)
     @given(OBJECTS, st.sampled_from([None, 2]))
     def test_untouched(self, value: dict[str, Any], indent: int | None) -> None:
