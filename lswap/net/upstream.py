@@ -23,8 +23,9 @@ from lswap.net.dial import Dialer, Origin
 
 __all__ = ["SETTLE", "Upstream"]
 
-#: Seconds after an answer in which a server closes its connection, if it is one that does without a word.
-SETTLE = 0.25
+#: Seconds after an answer in which a server closes its connection, if it does that without a word; by whether the
+#: answer came in chunks. Of plain ones it is rare, and there are many of them.
+SETTLE = {False: 0.02, True: 0.25}
 #: Connections that may wait for that side by side; a few are enough to find out.
 _SETTLING = 8
 
@@ -81,7 +82,7 @@ class Upstream:
         while self._idle:
             connection = self._idle.pop()
             idle = now - connection.idle_since
-            if not self.keeps_open[connection.streamed] and idle < SETTLE:
+            if not self.keeps_open[connection.streamed] and idle < SETTLE[connection.streamed]:
                 settling.append(connection)
             elif idle < connection.idle_limit and connection.usable():
                 self.keeps_open[connection.streamed] = True
@@ -153,7 +154,7 @@ class Upstream:
         self._all.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-            if self.clock.seconds() - connection.idle_since < SETTLE:
+            if self.clock.seconds() - connection.idle_since < SETTLE[connection.streamed]:
                 self.keeps_open[connection.streamed] = False
 
     def _sweep_idle(self) -> None:

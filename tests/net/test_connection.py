@@ -55,7 +55,7 @@ class ConnectionTestCase(SynchronousTestCase):
 
     def assert_kept(self, wire: Wire) -> None:
         """The connection is in the pool, and serves again; after an answer in chunks a little later."""
-        self.net.advance(SETTLE)
+        self.net.advance(SETTLE[True])
         self.assertTrue(wire.alive)
         wire.take()
         again = ask(self.upstream)

@@ -57,7 +57,7 @@ class AfterStreamTests(PoolTestCase):
     def test_one_that_keeps_its_word(self) -> None:
         """Once a connection was still open a little later, they serve again at once."""
         wire = self.served(CHUNKS)
-        self.net.advance(SETTLE)
+        self.net.advance(SETTLE[True])
         self.assertTrue(self.asked(wire))
         wire.say(CHUNKS)
         self.assertTrue(self.asked(wire))
@@ -73,7 +73,7 @@ class AfterStreamTests(PoolTestCase):
     def test_one_that_changes_its_mind(self) -> None:
         """An early end takes the trust back."""
         wire = self.served(CHUNKS)
-        self.net.advance(SETTLE)
+        self.net.advance(SETTLE[True])
         self.assertTrue(self.asked(wire))
         wire.say(CHUNKS)
         wire.end()
@@ -85,7 +85,7 @@ class AfterStreamTests(PoolTestCase):
         wires = [self.served(CHUNKS) for _ in range(20)]
         self.net.turn()
         self.assertEqual(sum(wire.alive for wire in wires), 8)
-        self.net.advance(SETTLE)
+        self.net.advance(SETTLE[True])
         ask(self.upstream)
         self.assertEqual(len(self.net.tcpClients), 20)
 
@@ -98,7 +98,7 @@ class AfterStreamTests(PoolTestCase):
         streamed.say(CHUNKS)
         plain.take()
         self.assertTrue(self.asked(plain))
-        self.net.advance(SETTLE)
+        self.net.advance(SETTLE[True])
         streamed.take()
         self.assertTrue(self.asked(streamed))
 

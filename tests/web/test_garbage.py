@@ -38,7 +38,7 @@ class GarbageTests(SynchronousTestCase):
     def left_by(self, stream: bool) -> set[str]:
         """The kinds of objects that only the collector frees."""
         self.chat(self.client, stream)
-        self.lswap.turn(SETTLE)  # from the next one on, the connection to the server is kept
+        self.lswap.turn(SETTLE[True])  # from the next one on, the connection to the server is kept
         self.chat(self.client, stream)
         gc.collect()
         gc.disable()
