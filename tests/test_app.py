@@ -6,13 +6,11 @@ import json
 import os
 import pathlib
 import signal
-from typing import Any
 from unittest import mock
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError
 from twisted.internet.error import CannotListenError
 from twisted.logger import capturedLogs
-from twisted.trial.unittest import SynchronousTestCase
 
 from lswap import app
 from lswap.app import DRAIN_LIMIT, CannotListen, LswapService, make_service
@@ -23,6 +21,7 @@ from lswap.net.kv_files import begin, commit, open_place
 from lswap.net.upstream import Upstream
 from lswap.options import Settings
 from tests.memory import MemoryClient, MemoryLswap, MemoryReactor, config_of
+from tests.signals import SignalCase
 
 CONFIG = """
 unloadTimeout: 5
@@ -35,14 +34,12 @@ groups: {all: {swap: false, members: [a, b]}}
 KEPT = "kvCache: {persist: true, dir: %s}"
 
 
-class AppCase(SynchronousTestCase):
-    """A service on a made-up machine; signal handlers are put back after each test."""
+class AppCase(SignalCase):
+    """A service on a made-up machine."""
 
     def setUp(self) -> None:
         """It is not started yet."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self.addCleanup(signal.signal, number, signal.getsignal(number))
-        self.handlers = self.current_handlers()
+        super().setUp()
         self.patch(app, "raise_file_limit", lambda: None)
         # The collector is for real processes; here it would cost half a second each time.
         self.patch(app, "gc", mock.Mock())
@@ -50,26 +47,6 @@ class AppCase(SynchronousTestCase):
         self.reactor = self.lswap.reactor
         self.service = self.lswap.service
         self.addCleanup(self.reactor.forget)
-        self.ended: Deferred[None] | None = None
-
-    def current_handlers(self) -> list[Any]:
-        """Who hears of signals."""
-        return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
-
-    def start(self) -> None:
-        """Start it as a command does."""
-        self.service.privilegedStartService()
-        self.service.startService()
-        self.reactor.turn()
-
-    def signal(self, number: int = signal.SIGTERM) -> None:
-        """A signal arrives; the first stop ends the service, as the reactor does."""
-        stops = self.reactor.stops
-        signal.raise_signal(number)
-        self.reactor.turn()
-        if self.reactor.stops > stops and self.ended is None:
-            self.ended = self.service.stopService()
-            self.reactor.turn()
 
     def assert_ended(self) -> None:
         """All of it is over, and nothing is left."""

@@ -3,49 +3,25 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 from unittest import mock
 
-from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 
 from lswap import front
 from lswap.net.listen import CannotListen
 from tests.memory import MemoryClient
+from tests.signals import SignalCase
 from tests.wol.wol_case import WolCase
 
 
-class FrontCase(WolCase):
-    """A front that is not started yet; signal handlers are put back after each test."""
+class FrontCase(SignalCase, WolCase):
+    """A front that is not started yet."""
 
     def setUp(self) -> None:
         """The host sleeps."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self.addCleanup(signal.signal, number, signal.getsignal(number))
-        self.handlers = self.current_handlers()
         self.patch(front, "raise_file_limit", lambda: None)
         self.patch(front, "gc", mock.Mock())
         super().setUp()
-        self.ended: Deferred[None] | None = None
-
-    def current_handlers(self) -> list[Any]:
-        """Who hears of signals."""
-        return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
-
-    def start(self) -> None:
-        """Start it as a command does."""
-        self.service.privilegedStartService()
-        self.service.startService()
-        self.reactor.turn()
-
-    def signal(self, number: int = signal.SIGTERM) -> None:
-        """A signal arrives; the first stop ends the service, as the reactor does."""
-        stops = self.reactor.stops
-        signal.raise_signal(number)
-        self.reactor.turn()
-        if self.reactor.stops > stops and self.ended is None:
-            self.ended = self.service.stopService()
-            self.reactor.turn()
 
     def going_on(self) -> None:
         """It has not ended yet."""

@@ -10,18 +10,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from treq.client import HTTPClient
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IConsumer
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IBodyProducer
-from zope.interface import implementer
 
 from lswap.errors import UpstreamClosed
+from lswap.net.one_piece import OnePiece
 
 __all__ = ["KEPT", "errand"]
 
@@ -50,33 +48,11 @@ async def _call(
     raw = Headers()
     for name, value in headers:
         raw.addRawHeader(name.encode("ascii"), value.encode("utf-8"))
-    data = None if body is None else _Body(body)
+    data = None if body is None else OnePiece(body)
     answer: Any = await client.request(method, url, headers=raw, data=data, allow_redirects=False, unbuffered=True)
     taker = _Taker(kept)
     answer.deliverBody(taker)
     return int(answer.code), await taker.over
-
-
-@implementer(IBodyProducer)
-class _Body:
-    """The body of a request, in one piece: treq's own way with bytes asks the global reactor for the time."""
-
-    def __init__(self, data: bytes) -> None:
-        self.length = len(data)
-        self._data = data
-
-    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        consumer.write(self._data)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """There is nothing to pause."""
-
-    def resumeProducing(self) -> None:
-        """Nor to resume."""
-
-    def stopProducing(self) -> None:
-        """Nor to stop."""
 
 
 class _Taker(Protocol):

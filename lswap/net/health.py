@@ -9,17 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from treq.client import HTTPClient
-from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IConsumer, IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.web.iweb import IBodyProducer
-from zope.interface import implementer
 
 from lswap.errors import StartError
+from lswap.net.one_piece import OnePiece
 
 __all__ = ["POLL_LIMIT", "pause_after", "status_of", "until_healthy"]
 
@@ -85,7 +84,7 @@ async def status_of(
         method,
         url,
         headers=headers,
-        data=None if body is None else _Bytes(body),
+        data=None if body is None else OnePiece(body),
         allow_redirects=False,
         unbuffered=True,
     )
@@ -93,29 +92,6 @@ async def status_of(
     answer = await asked
     answer.deliverBody(_Rest(clock))
     return int(answer.code)
-
-
-@implementer(IBodyProducer)
-class _Bytes:
-    """The body of a request, at once; treq's own way would take turns of the reactor of the process."""
-
-    def __init__(self, data: bytes) -> None:
-        self.length = len(data)
-        self._data = data
-
-    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        """See `IBodyProducer`."""
-        consumer.write(self._data)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """It is over already."""
-
-    def resumeProducing(self) -> None:
-        """It is over already."""
-
-    def stopProducing(self) -> None:
-        """It is over already."""
 
 
 class _Rest(Protocol):

@@ -7,6 +7,7 @@ of the connection. Sources: RFC 9110, RFC 9112, the key `limits:`.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,9 +41,9 @@ class HeadReader(_Base):  # type: ignore[misc]
     #: Whether the client was turned away.
     refused = False
 
+    @abstractmethod
     def refuse(self, status: int, message: str, *headers: tuple[str, str]) -> None:
-        """Answer with an error before the request is whole, and close."""
-        raise NotImplementedError
+        """Answer with an error before the request is whole, and close. How is the rest of the connection's business."""
 
     def _whole_head(self, data: bytes) -> bytes:
         """Take a head that came in one piece without the line buffer's copies; what is left for the ordinary way."""

@@ -53,12 +53,12 @@ class ClientCase(SynchronousTestCase):
     """A running lswap whose models are a stand-in of this process; each test starts its own."""
 
     #: What has to be installed.
-    library = ""
+    package = ""
 
     def setUp(self) -> None:
         """Start it; models start with their first request."""
-        if importlib.util.find_spec(self.library) is None:
-            raise SkipTest(f"{self.library} is not installed")
+        if importlib.util.find_spec(self.package) is None:
+            raise SkipTest(f"{self.package} is not installed")
         folder = pathlib.Path(self.mktemp())
         folder.mkdir()
         self.model = HttpModel()
@@ -74,7 +74,7 @@ class ClientCase(SynchronousTestCase):
 class OpenAITests(ClientCase):
     """OpenAI's client."""
 
-    library = "openai"
+    package = "openai"
 
     def client(self, key: str = "good", retries: int = 0) -> Any:
         """A client with this key."""
@@ -255,7 +255,7 @@ class OpenAITests(ClientCase):
 class AnthropicTests(ClientCase):
     """Anthropic's client."""
 
-    library = "anthropic"
+    package = "anthropic"
 
     def client(self, key: str = "good", retries: int = 0) -> Any:
         """A client with this key, which it sends as `x-api-key`."""
