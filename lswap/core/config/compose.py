@@ -48,7 +48,7 @@ class _Unfit(Exception):
 
 _MERGE = "\0<<"  # cannot be a key: YAML has no NUL
 _ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
-_ALIEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_ALIEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 class Composer:

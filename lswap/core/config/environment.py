@@ -21,7 +21,7 @@ EMPTY_KEY = "empty api key found in apiKeys"
 #: `${env.NAME}`.
 PATTERN = re.compile(r"\$\{env\.([a-zA-Z_][a-zA-Z0-9_]*)\}")
 _BREAKS = re.compile("[\n\r\0]")
-_UNPRINTABLE = re.compile("[^\t\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 _FACTOR, _ROOM = 50, 1 << 20
 
 

@@ -34,7 +34,7 @@ SLEEP_TIMEOUT = 60.0
 _ON_ERROR = ("continue", "abort")
 _STARTS = EVENTS[:2]
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
+_HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 class GlobalHooks:
