@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lswap.errors import BadAnswer
+
+if TYPE_CHECKING:
+    from lswap.core.known_heads import AnswerHead
 
 __all__ = [
     "CHUNKED",
@@ -54,6 +58,7 @@ class ResponseHead:
         "headers",
         "http11",
         "keep_alive",
+        "known",
         "length",
         "reason",
         "status",
@@ -73,6 +78,16 @@ class ResponseHead:
         self.connection: frozenset[bytes] = frozenset()
         #: What follows the chunks of the body, for a body that has them.
         self.follower: ChunkFollower | None = None
+        #: What remembers this head, if anything does (`lswap.core.known_heads`).
+        self.known: AnswerHead | None = None
+
+    def copy(self) -> ResponseHead:
+        """The same for another answer, without what follows its chunks; headers are shared."""
+        head: ResponseHead = ResponseHead.__new__(ResponseHead)
+        head.http11, head.status, head.reason, head.headers = self.http11, self.status, self.reason, self.headers
+        head.first_values, head.framing, head.length = self.first_values, self.framing, self.length
+        head.keep_alive, head.connection, head.follower, head.known = self.keep_alive, self.connection, None, None
+        return head
 
     def values(self, name: bytes) -> list[bytes]:
         """All values of a header; `name` in lower case."""

@@ -239,6 +239,13 @@ class Road:
             self._send(child.upstream)
 
     def _acquire(self) -> None:
+        lease = self._forwarder.router.acquire_now(self._exchange.model)
+        if lease is not None:
+            try:
+                self._granted(lease)
+            except Exception:
+                self._broke(Failure())
+            return
         waiting = self._forwarder.router.acquire(self._exchange.model, self._exchange.requested)
         if self._loading is not None:
             self._loading.place = waiting.place
@@ -295,8 +302,15 @@ class Road:
 
     def _header_lines(self, origin: Origin, headers: Headers, length: int | None) -> list[bytes]:
         """These headers of the request as the server gets them."""
-        host = None if self._request.header(b"host") is not None else origin.netloc
-        return request_lines(headers, self._request.remote.encode(), length, self._metered, host)
+        request, metered = self._request, self._metered
+        client = request.remote.encode()
+        host = None if request.header(b"host") is not None else origin.netloc
+        if request.head is None or headers is not request.raw_headers:
+            return request_lines(headers, client, length, metered, host)
+        lines = [request.head.lines(client, metered, host)]
+        if length is not None:
+            lines.append(b"Content-Length: %d\r\n" % length)
+        return lines
 
     def _refused(self, failure: Failure) -> None:
         self._waiting = None

@@ -17,6 +17,7 @@ from twisted.web.http_headers import Headers as HeaderMap
 
 from lswap.core.find_model import Found, ModelFinder
 from lswap.core.headers import Headers, is_upgrade
+from lswap.core.known_heads import RequestHead, with_length
 from lswap.core.model import ApiKey
 from lswap.core.routes import is_model_route
 from lswap.net.body import Spool
@@ -38,6 +39,8 @@ class Request(_Base):  # type: ignore[misc]
 
     def __init__(self, channel: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(channel, *args, **kwargs)
+        #: What is known of the head beyond this request; None where it is not what came.
+        self.head: RequestHead | None = None
         self.raw_headers: Headers = []
         #: The first value of each header by its name in lower case.
         self.first_values: dict[bytes, bytes] = {}
@@ -81,8 +84,17 @@ class Request(_Base):  # type: ignore[misc]
     def requestHeaders(self, value: HeaderMap) -> None:
         """Twisted's constructor sets an empty one."""
 
+    def take_head(self, head: RequestHead, length: int) -> None:
+        """The headers of a head that was read before, with this length; -1 is none."""
+        self.head = head
+        self.raw_headers = with_length(head.headers, head.place, length)
+        self.first_values = head.firsts
+        if length >= 0:
+            self.first_values = {**head.firsts, b"content-length": b"%d" % length}
+
     def set_headers(self, headers: Headers) -> None:
         """These in place of all."""
+        self.head = None
         self.raw_headers = headers
         self.first_values = {name.lower(): value for name, value in reversed(headers)}
         self._parsed = None
