@@ -231,7 +231,7 @@ class LswapService(ServerService):
         self.names.reloaded()
         self.store.use(config.store_path, config.metrics_max_in_memory)
         self.monitor.configure(config.performance)
-        self.captures.budget = config.capture_buffer << 20
+        self.captures.allow(config.capture_buffer << 20)
         self.bus.publish("uiConfig")
         self.bus.publish("modelStatus")
         self.site.limits = config.limits

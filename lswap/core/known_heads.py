@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import Generic, TypeVar
 
-from lswap.core.framing import LENGTH, ResponseHead
+from lswap.core.framing import LENGTH, ResponseHead, parse_head
 from lswap.core.headers import Headers, request_lines, response_lines
 
-__all__ = ["AnswerHead", "HeadMemory", "Key", "RequestHead", "cut_length", "with_length"]
+__all__ = ["AnswerHead", "HeadMemory", "Key", "RequestHead", "cut_length", "read_answer", "with_length"]
 
 #: A head without the digits of its length, as what stands before and behind them; or a whole one without a length.
 Key = tuple[bytes, bytes] | bytes
@@ -72,6 +72,21 @@ class HeadMemory(Generic[Known]):
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+def read_answer(memory: HeadMemory[AnswerHead], data: bytes, end: int, method: bytes) -> ResponseHead:
+    """Read the head that ends at `end`, before its empty line, or recognize it; else as `parse_head`."""
+    if method == b"HEAD" or not data.startswith(b"\r\n\r\n", end):
+        return parse_head(data[:end], method)
+    key, length = cut_length(data, end)
+    known = memory.find(key)
+    if known is not None:
+        return known.again(length)
+    head = parse_head(data[:end], method)
+    if AnswerHead.suits(head, length):
+        head.known = AnswerHead(head.copy())
+        memory.keep(key, head.known)
+    return head
 
 
 class RequestHead:

@@ -16,9 +16,9 @@ from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
-from lswap.core.framing import CHUNKED, CLOSE, END_OF_HEAD, LENGTH, NOTHING, ChunkFollower, ResponseHead, parse_head
+from lswap.core.framing import CHUNKED, CLOSE, END_OF_HEAD, LENGTH, NOTHING, ChunkFollower, ResponseHead
 from lswap.core.headers import upgrade_tokens
-from lswap.core.known_heads import AnswerHead, cut_length
+from lswap.core.known_heads import read_answer
 from lswap.errors import BadAnswer, ConnectFailed, UpstreamClosed, UpstreamError, UpstreamTimeout
 from lswap.net.body import BodySender
 from lswap.net.call import Call, Receiver, Sink
@@ -194,7 +194,7 @@ class Connection(Protocol):
                     raise BadAnswer(f"the answer does not begin like HTTP/1.x: {data[:60]!r}")
                 self._buffer = data
                 return
-            head = self._read_head(data, end.start(), call.method)
+            head = read_answer(self._upstream.heads, data, end.start(), call.method)
             data, searched = data[end.end() :], 0
             if head.status == 101:
                 self._switch(call, head, data)
@@ -209,20 +209,6 @@ class Connection(Protocol):
         self._buffer = b""
         self._stop_timer()
         self._begin_body(call, head, data)
-
-    def _read_head(self, data: bytes, end: int, method: bytes) -> ResponseHead:
-        """Read a head, or recognize it: a server says nearly the same each time."""
-        if method == b"HEAD" or not data.startswith(b"\r\n\r\n", end):
-            return parse_head(data[:end], method)
-        key, length = cut_length(data, end)
-        known = self._upstream.heads.find(key)
-        if known is not None:
-            return known.again(length)
-        head = parse_head(data[:end], method)
-        if AnswerHead.suits(head, length):
-            head.known = AnswerHead(head.copy())
-            self._upstream.heads.keep(key, head.known)
-        return head
 
     def _switch(self, call: Call, head: ResponseHead, data: bytes) -> None:
         """The server speaks another protocol from here on; the connection serves no other call."""

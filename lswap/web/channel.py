@@ -100,19 +100,19 @@ class Channel(HeadReader):
         self.totalHeadersSize = limits.request_head
         self.timeOut = None
         self.secure = self.isSecure()
-        self._ends = self.transport.getPeer(), self.transport.getHost()
-        self.remote = _address(self._ends[0])
+        self.ends = self.transport.getPeer(), self.transport.getHost()
+        self.remote = _address(self.ends[0])
         super().connectionMade()
         self.factory.channels.add(self)
         self._allow(limits.head_timeout)
 
     def getPeer(self) -> Any:
         """The client's end of the connection, asked of the system once."""
-        return self._ends[0]
+        return self.ends[0]
 
     def getHost(self) -> Any:
         """Our end of the connection, asked of the system once."""
-        return self._ends[1]
+        return self.ends[1]
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the client."""
