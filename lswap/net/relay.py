@@ -2,7 +2,7 @@
 
 The framings of both sides decide how: bytes go on as they are where client and server agree, else the body is framed
 anew. A cut answer is cut towards the client, never ended cleanly. Back pressure: the call is the producer of the
-client's connection. `lswap.web.forward` makes the pair, and is told once when all is over.
+client's connection. `lswap.web.road` makes the pair, and is told once when all is over.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from lswap.vllm.engine import CALL_LIMIT, CHECK_LIMIT, Engine, EngineError
 from lswap.vllm.journal import Journal
 from lswap.vllm.options import VllmSettings
 from lswap.vllm.state import Record, ServerState, folder_for
-from lswap.web.forward import Road
+from lswap.web.road import Road
 
 __all__ = ["VllmService"]
 
