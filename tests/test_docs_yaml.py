@@ -22,8 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
 #: Keys at the top by which the files of other programs are known: compose, Traefik's two kinds.
 FOREIGN = {"services", "http", "entryPoints"}
-#: Variables that configurations may ask for.
-VARIABLE = re.compile(r"\$\{env\.(\w+)\}")
+#: Variables that configurations ask for.
+VARIABLE = re.compile(r"\$\{env\.(\w+)\}|\benv: (\w+)$", re.MULTILINE)
 FENCE = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?^(?P<ticks>`{3,})(?P<language>\w+)\n(?P<text>.*?)^(?P=ticks)$",
     re.MULTILINE | re.DOTALL,
@@ -71,7 +71,7 @@ def whole(block: Block) -> str:
 
 def loaded(block: Block) -> Loaded:
     """What lswap makes of it."""
-    environ = dict.fromkeys(VARIABLE.findall(block.text), "value")
+    environ = {name: f"value-{name}" for pair in VARIABLE.findall(block.text) for name in pair if name}
     return load([Source(str(block), whole(block).encode())], environ)
 
 
