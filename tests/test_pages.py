@@ -1,4 +1,4 @@
-"""Every YAML of the documentation loads: as a configuration of lswap, or as what another program reads.
+"""Every YAML of the documentation loads, as a configuration of lswap or of another program; links lead somewhere.
 
 A fragment says above its fence where it belongs: `<!-- yaml: models.big -->`. What is wrong on purpose says so as well
 (`<!-- yaml: mistakes -->`), and has a test of its own.
@@ -75,7 +75,7 @@ def loaded(block: Block) -> Loaded:
     return load([Source(str(block), whole(block).encode())], environ)
 
 
-class DocsYamlTests(SynchronousTestCase):
+class YamlTests(SynchronousTestCase):
     """The blocks of all pages."""
 
     def test_configurations(self) -> None:
@@ -102,6 +102,16 @@ class DocsYamlTests(SynchronousTestCase):
         for path in PAGES:
             hidden = re.search(r"(?m)^    (models|peers|hooks|groups|macros):$", path.read_text(encoding="utf-8"))
             self.assertIsNone(hidden, path)
+
+
+class LinkTests(SynchronousTestCase):
+    """Links of the pages outside the site; those of the site are checked when it is built."""
+
+    def test_files_exist(self) -> None:
+        """A link that is no address leads to a file."""
+        for path in ROOT.glob("*.md"):
+            for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+                self.assertTrue((path.parent / target).exists(), f"{path.name}: {target}")
 
 
 class BlockTests(SynchronousTestCase):
