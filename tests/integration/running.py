@@ -6,6 +6,7 @@ Blocking, and only for tests that are about real processes.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import http.client
 import json
 import os
@@ -43,19 +44,26 @@ def until(check: Callable[[], Any], seconds: float, what: str) -> Any:
     return value
 
 
+#: Ports are given out one after the other, below those that the system takes for connections that go out, and from
+#: another place in each process: what was free a moment ago stays so.
+_FIRST, _LAST = 10_000, 32_000
+_ports = itertools.cycle(range(_FIRST, _LAST))
+for _ in range(os.getpid() * 137 % (_LAST - _FIRST)):
+    next(_ports)
+
+
 def free_port(together: int = 1) -> int:
     """The first of so many ports in a row that were free a moment ago."""
     while True:
+        ports = [next(_ports) for _ in range(together)]
         with contextlib.ExitStack() as stack:
-            first = 0
             try:
-                for number in range(together):
-                    probe = stack.enter_context(socket.socket())
-                    probe.bind(("127.0.0.1", first + number if first else 0))
-                    first = first or probe.getsockname()[1]
-            except (OSError, OverflowError):
+                for port in ports:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
                 continue
-            return first
+        if ports[-1] - ports[0] == together - 1:
+            return ports[0]
 
 
 class Running:
