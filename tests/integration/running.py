@@ -6,8 +6,8 @@ Blocking, and only for tests that are about real processes.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import http.client
+import itertools
 import json
 import os
 import pathlib
