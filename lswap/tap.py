@@ -55,7 +55,7 @@ class Options(usage.Options):
             if values.pop("version", False):
                 print(words_of.version_line())
                 raise SystemExit(0)
-            self.settings = words_of.settle(values, self._umask())
+            self.settings = words_of.settle(values, self._umask(), self._folder())
         except words_of.OptionError as error:
             # Not a UsageError: twistd would print its own options, and end with 1 in all cases.
             print(error, file=sys.stderr)
@@ -79,6 +79,11 @@ class Options(usage.Options):
             "lswap plan -help how to ask what a request would do,\n"
             "lswap kv -help how to see and delete the KV caches that are kept.\n",
         )
+
+    def _folder(self) -> str:
+        """Where paths begin: here, if twistd goes elsewhere (`--rundir`) before they are read for the last time."""
+        elsewhere = self.parent is not None and self.parent.get("rundir", ".") != "."
+        return os.getcwd() if elsewhere else ""
 
     def _umask(self) -> int:
         """The mask that models shall have: twistd's `--umask`, else the one in force now.

@@ -142,6 +142,15 @@ class SettleTests(SynchronousTestCase):
         self.assertEqual(settle(files), Settings(config="f", listen=":8443", tls_cert_file="c", tls_key_file="k"))
         self.assertEqual(settle({**files, "listen": ":9"}).listen, ":9")
 
+    def test_folder(self) -> None:
+        """Completes all paths that are not complete, and nothing else."""
+        values: dict[str, str | bool] = {"config": "f", "config-dir": "/d", "tls-cert-file": "c", "tls-key-file": "k"}
+        expected = Settings(
+            config="/x/f", config_dir="/d", listen=":8443", tls_cert_file="/x/c", tls_key_file="/x/k", umask=2
+        )
+        self.assertEqual(settle(values, 2, "/x"), expected)
+        self.assertIsNone(settle({"config": "f"}, folder="/x").config_dir)
+
     def test_watching(self) -> None:
         """Watching is off unless it is asked for."""
         self.assertFalse(settle({"config": "f"}).watch_config)
