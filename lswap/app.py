@@ -38,7 +38,7 @@ from lswap.net.listen import CannotListen, endpoint_for
 from lswap.net.process import DRAIN, UNKILLABLE, Processes
 from lswap.net.upstream import Upstream
 from lswap.net.watch import Watcher, fingerprint
-from lswap.options import Settings, build_facts
+from lswap.options import Settings
 from lswap.service.captures import Captures
 from lswap.service.counters import Counters
 from lswap.service.events import Bus
@@ -57,6 +57,7 @@ from lswap.service.reload import Outcome, Reloader
 from lswap.service.selectors import Selectors
 from lswap.service.store import Store
 from lswap.service.tools import Tools
+from lswap.version import build_facts
 from lswap.web.access_log import AccessLog
 from lswap.web.activity import add_activity
 from lswap.web.admin import Admin, Parts

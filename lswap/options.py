@@ -26,7 +26,6 @@ __all__ = [
     "server_url",
     "settle",
     "usage",
-    "version_line",
     "whole",
 ]
 
@@ -212,20 +211,3 @@ def server_url(flag: str, text: str, example: str) -> str:
     if not good or not text.isascii() or not text.isprintable() or " " in text:
         raise OptionError(f"{flag} {text}: expected a URL such as {example}", 1)
     return text
-
-
-def build_facts() -> dict[str, str]:
-    """The version, and the commit and time that the package was built from, `unknown` where nobody knows."""
-    from lswap import __version__
-
-    try:
-        from lswap._build import BUILT, COMMIT
-    except ImportError:
-        COMMIT = BUILT = "unknown"
-    return {"build_date": BUILT, "commit": COMMIT, "version": __version__}
-
-
-def version_line() -> str:
-    """What `-version` prints."""
-    facts = build_facts()
-    return f"version: {facts['version']} ({facts['commit']}), built at {facts['build_date']}"

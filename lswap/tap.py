@@ -18,6 +18,7 @@ from lswap import options as words_of
 from lswap.foreground import OBSERVER_FACTORY, log_as_we_do
 from lswap.net.lean import without_openssl
 from lswap.net.reactor import install_unless_chosen
+from lswap.version import version_line
 
 if TYPE_CHECKING:
     from twisted.application.service import IService
@@ -53,7 +54,7 @@ class Options(usage.Options):
                 print(self.getUsage(), end="")
                 raise SystemExit(0)
             if values.pop("version", False):
-                print(words_of.version_line())
+                print(version_line())
                 raise SystemExit(0)
             self.settings = words_of.settle(values, self._umask(), self._folder())
         except words_of.OptionError as error:

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from lswap import __version__
-from lswap.options import FLAGS, Flag, OptionError, Settings, read, settle, usage, version_line
+from lswap.options import FLAGS, Flag, OptionError, Settings, read, settle, usage
 
 
 class ReadTests(SynchronousTestCase):
@@ -177,8 +176,3 @@ class TextTests(SynchronousTestCase):
     def test_usage_fits_a_terminal(self) -> None:
         """No line is longer than a common terminal is wide."""
         self.assertLessEqual(max(map(len, usage("twistd [options of twistd] llamaswap").splitlines())), 100)
-
-    def test_version_line(self) -> None:
-        """The version is the package's, in the reference's form."""
-        self.assertRegex(version_line(), r"^version: \S+ \(\S+\), built at \S+$")
-        self.assertIn(f"version: {__version__} (", version_line())
