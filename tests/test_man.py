@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pathlib
 import re
@@ -149,7 +151,9 @@ class GroffTests(SynchronousTestCase):
 
     def test_wrong_words(self) -> None:
         """One folder is needed."""
-        self.assertEqual(man.main([]), 2)
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            self.assertEqual(man.main([]), 2)
+        self.assertIn("usage", told.getvalue())
 
     def test_version(self) -> None:
         """The page is of this version."""
