@@ -248,6 +248,8 @@ class LswapService(ServerService):
 
     def _reload_told(self, outcome: Outcome | None) -> None:
         """Have the supervisor know of a reload: that it begins, or what became of it."""
+        if not self.running:
+            return  # one that is given up at the end says nothing of the configuration
         if outcome is None:
             self.supervisor.reloading()
             return

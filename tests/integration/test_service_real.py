@@ -134,11 +134,11 @@ class SocketTests(CommandCase):
     def test_lswap(self) -> None:
         """It serves who connected before it was there, and leaves the socket to its next one."""
         for command in (LSWAP, (*TWISTD, "-n", "--pidfile=", "llamaswap")):
-            given = self.socket()
+            given, unused = self.socket(), self.socket()
             with socket.create_connection(given.getsockname()) as early:
                 early.sendall(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
                 running = self.passed(
-                    [*command, "-config", "c.yaml", "-listen", "systemd:domain=INET:index=0"], given, self.socket()
+                    [*command, "-config", "c.yaml", "-listen", "systemd:domain=INET:index=0"], given, unused
                 )
                 early.settimeout(15)
                 self.assertTrue(early.recv(1000).startswith(b"HTTP/1.1 200 "), running.output)
@@ -147,7 +147,8 @@ class SocketTests(CommandCase):
             names = {line.partition(b"=")[0].decode() for line in environment_of(model)}
             self.assertEqual(names & {*OURS}, set())
             links = [os.readlink(one) for one in pathlib.Path(f"/proc/{model}/fd").iterdir()]
-            self.assertNotIn(os.readlink(f"/proc/self/fd/{given.fileno()}"), links)
+            for one in (given, unused):
+                self.assertNotIn(os.readlink(f"/proc/self/fd/{one.fileno()}"), links)
             running.process.send_signal(signal.SIGTERM)
             self.assertEqual(running.wait(5), 0, running.output)
             with socket.create_connection(given.getsockname()):
