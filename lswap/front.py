@@ -65,6 +65,7 @@ class FrontService(ServerService):
         """
         self.open_port(self.site)
         self._log.info("listening on http://{listen}", listen=self._listen)
+        self.supervisor.status(f"listening on {self._listen}")
 
     def startService(self) -> None:
         """Start what all fronts have."""

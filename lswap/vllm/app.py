@@ -93,6 +93,7 @@ class VllmService(FrontService):
         self.take_signals()
         self._log_file.start()
         self._journal.start(self._environment)
+        self.supervisor.status("waiting for the server")
         self._start = Deferred.fromCoroutine(self._begin())
         self._start.addErrback(self._broken)
 

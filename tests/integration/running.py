@@ -64,8 +64,17 @@ class Running:
     Everything that it starts inherits a mark in its environment, by which it is found, whatever session it is in.
     """
 
-    def __init__(self, command: Sequence[str], cwd: pathlib.Path | str | None = None, port: int | None = None) -> None:
-        """@param port: the port to listen on; a free one when not given, 0 to leave the address to the command."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        cwd: pathlib.Path | str | None = None,
+        port: int | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        """@param port: the port to listen on; a free one when not given, 0 to leave the address to the command.
+
+        @param pass_fds: descriptors that it inherits.
+        """
         self.port = free_port() if port is None else port
         listen = ["-listen", f"127.0.0.1:{self.port}"] if self.port else []
         self.mark = f"LSWAP_TEST_MARK={uuid.uuid4().hex}"
@@ -79,6 +88,7 @@ class Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=pass_fds,
             # llama.cpp's threads wait for each other by spinning, which takes forever beside other tests.
             # KV caches that a configuration keeps where it does not say are no business of the machine's user.
             env={
