@@ -24,7 +24,8 @@ DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_
 # Single tests of these subjects that wait for something else. Only shrinks.
 LATER :=
 
-.PHONY: help run test check check-format check-lint check-types check-layers conformance bench docs format demo-server wheel clean
+.PHONY: help run test check check-format check-lint check-types check-layers conformance bench docs format demo-server wheel \
+    deb deb-test clean
 
 help:
 	@echo "make run          start the proxy on $(LISTEN) with a small real model"
@@ -35,6 +36,8 @@ help:
 	@echo "make docs         the documentation as a site, in build/docs"
 	@echo "make format       put the source into its form"
 	@echo "make wheel        build dist/"
+	@echo "make deb          build Debian's package in dist/, on Debian 12 or newer"
+	@echo "make deb-test     build it, and install, run, upgrade and purge it in a clean system; as root"
 
 # $(call need,COMMAND,PACKAGE): when the command fails, install Debian's package, or say that it is missing.
 need = $(1) >/dev/null 2>&1 || { \
@@ -142,6 +145,15 @@ format: $(VENV)/.test
 wheel: $(VENV)/.test
 	$(bin)/python -m pip install --quiet --disable-pip-version-check build
 	$(bin)/python -m build
+
+deb:
+	@$(call need,dpkg-checkbuilddeps,dpkg-dev debhelper dh-virtualenv python3-venv)
+	debian/build
+
+# A system of its own is made for it by mmdebstrap; nothing of this machine is changed.
+deb-test: deb
+	@$(call need,which mmdebstrap lintian systemd-analyze unshare ip,mmdebstrap lintian systemd util-linux iproute2)
+	@$(PYTHON) tests/deb/run.py dist/lswap_*.deb
 
 clean:
 	rm -rf $(VENV) _trial_temp* .mypy_cache .ruff_cache .hypothesis dist build
