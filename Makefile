@@ -33,7 +33,7 @@ help:
 	@echo "make conformance  all conformance subjects, also those that are not done"
 	@echo "make bench        benchmarks; needs Go"
 	@echo "make format       put the source into its form"
-	@echo "make wheel        build dist/"
+	@echo "make wheel        build the wheel and the source archive, into dist/"
 
 # $(call need,COMMAND,PACKAGE): when the command fails, install Debian's package, or say that it is missing.
 need = $(1) >/dev/null 2>&1 || { \
@@ -118,9 +118,13 @@ format: $(VENV)/.test
 	$(bin)/ruff format
 	$(bin)/ruff check --fix
 
+# Only what is built now is looked at, and is in dist/ afterwards.
 wheel: $(VENV)/.test
 	$(bin)/python -m pip install --quiet --disable-pip-version-check build
+	rm -f dist/*.whl dist/*.tar.gz
 	$(bin)/python -m build
+	$(bin)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	$(bin)/python -m check_wheel_contents dist/*.whl
 
 clean:
 	rm -rf $(VENV) _trial_temp* .mypy_cache .ruff_cache .hypothesis dist build
