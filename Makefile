@@ -4,6 +4,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 LISTEN ?= 127.0.0.1:8080
+# Of the container images: the program that builds and runs them, their name, and what else it is told.
+ENGINE ?= $(if $(shell command -v podman 2>/dev/null),podman,docker)
+IMAGE ?= lswap
+BUILD_OPTIONS ?=
+SERVERS_OPTIONS ?=
 
 bin := $(abspath $(VENV))/bin
 server := $(bin)/twistd -n --pidfile= llamaswap
@@ -24,7 +29,7 @@ DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_
 # Single tests of these subjects that wait for something else. Only shrinks.
 LATER :=
 
-.PHONY: help run test check check-format check-lint check-types check-layers conformance bench format demo-server wheel clean
+.PHONY: help run test check check-format check-lint check-types check-layers conformance bench format demo-server wheel image image-unified test-image clean
 
 help:
 	@echo "make run          start the proxy on $(LISTEN) with a small real model"
@@ -34,6 +39,7 @@ help:
 	@echo "make bench        benchmarks; needs Go"
 	@echo "make format       put the source into its form"
 	@echo "make wheel        build the wheel and the source archive, into dist/"
+	@echo "make image        build the container image $(IMAGE) with $(ENGINE); make image-unified, with model servers"
 
 # $(call need,COMMAND,PACKAGE): when the command fails, install Debian's package, or say that it is missing.
 need = $(1) >/dev/null 2>&1 || { \
@@ -125,6 +131,22 @@ wheel: $(VENV)/.test
 	$(bin)/python -m build
 	$(bin)/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	$(bin)/python -m check_wheel_contents dist/*.whl
+
+# podman makes images of a form without health checks unless told otherwise.
+build_image = $(ENGINE) build $(if $(findstring podman,$(ENGINE)),--format docker) $(BUILD_OPTIONS)
+build_lswap = $(build_image) --build-arg COMMIT="$$(git rev-parse --short=8 HEAD 2>/dev/null)" \
+    --build-arg BUILT="$$(git show -s --format=%cI HEAD 2>/dev/null)" -f docker/Containerfile
+
+image:
+	$(build_lswap) -t $(IMAGE) .
+
+# docs/containers.md has the SERVERS_OPTIONS for other GPUs.
+image-unified:
+	$(build_image) $(SERVERS_OPTIONS) -f docker/Containerfile.servers -t $(IMAGE)-servers .
+	$(build_lswap) --build-arg BASE=$(IMAGE)-servers --build-arg CONFIG=config.unified.yaml -t $(IMAGE)-unified .
+
+test-image: $(VENV)/.test image
+	LSWAP_IMAGE=$(IMAGE) LSWAP_ENGINE="$(ENGINE)" $(bin)/python -m twisted.trial tests.integration.test_image
 
 clean:
 	rm -rf $(VENV) _trial_temp* .mypy_cache .ruff_cache .hypothesis dist build
