@@ -29,7 +29,7 @@ DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_
 # Single tests of these subjects that wait for something else. Only shrinks.
 LATER :=
 
-.PHONY: help run test check check-format check-lint check-types check-layers conformance bench format demo-server wheel image image-unified test-image clean
+.PHONY: help run test check check-format check-lint check-types check-layers conformance bench docs format demo-server wheel image image-unified test-image clean
 
 help:
 	@echo "make run          start the proxy on $(LISTEN) with a small real model"
@@ -37,6 +37,7 @@ help:
 	@echo "make check        format, lint, types, layers"
 	@echo "make conformance  all conformance subjects, also those that are not done"
 	@echo "make bench        benchmarks; needs Go"
+	@echo "make docs         the documentation as a site, in build/docs"
 	@echo "make format       put the source into its form"
 	@echo "make wheel        build the wheel and the source archive, into dist/"
 	@echo "make image        build the container image $(IMAGE) with $(ENGINE); make image-unified, with model servers"
@@ -96,7 +97,17 @@ test: $(VENV)/.test
 # With `make -k check`, one that fails does not stop the others.
 check: check-format check-lint check-types check-layers
 
-check-format: $(VENV)/.test
+check-$(VENV)/.docs: $(VENV)/.lswap
+	$(bin)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+# Every warning is an error: a link that leads nowhere, a page that no other one leads to. The news are rendered as well.
+docs: $(VENV)/.docs
+	$(bin)/python -m sphinx -q -n -W --keep-going -d build/doctrees docs build/docs
+	$(bin)/towncrier build --draft --version next >build/news.rst
+	$(bin)/docutils --writer=null --halt=warning build/news.rst
+
+format: $(VENV)/.test
 	$(bin)/ruff format --check
 
 check-lint: $(VENV)/.test
@@ -119,6 +130,16 @@ bench: $(VENV)/.test
 	$(bin)/python bench/hooks.py --server "lswap=$(server)"
 	-@$(MAKE) --no-print-directory demo-server
 	$(bin)/python bench/kv.py --server "lswap=$(server)"
+
+$(VENV)/.docs: $(VENV)/.lswap
+	$(bin)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+# Every warning is an error: a link that leads nowhere, a page that no other one leads to. The news are rendered as well.
+docs: $(VENV)/.docs
+	$(bin)/python -m sphinx -q -n -W --keep-going -d build/doctrees docs build/docs
+	$(bin)/towncrier build --draft --version next >build/news.rst
+	$(bin)/docutils --writer=null --halt=warning build/news.rst
 
 format: $(VENV)/.test
 	$(bin)/ruff format

@@ -6,7 +6,8 @@ An editable install goes without, as its commit moves. A wheel that is built fro
 from __future__ import annotations
 
 import pathlib
-import subprocess
+import runpy
+import sys
 import tempfile
 from typing import Any
 
@@ -18,15 +19,11 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg,misc,unused-
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the file to what is built, if there is a commit to tell of."""
-        here = pathlib.Path(self.root)
-        if version == "editable" or not (here / ".git").exists():
-            return
-        commit = self._git("rev-parse", "--short=8", "HEAD")
-        date = self._git("show", "-s", "--format=%cI", "HEAD")
-        if commit and date:
+        found = None if version == "editable" else self._commit()
+        if found is not None:
             self._folder = tempfile.TemporaryDirectory()
             made = pathlib.Path(self._folder.name) / "_build.py"
-            made.write_text(f'"""Made by hatch_build.py."""\n\nCOMMIT = "{commit}"\nBUILT = "{date}"\n')
+            made.write_text(f'"""Made by hatch_build.py."""\n\nCOMMIT = "{found[0]}"\nBUILT = "{found[1]}"\n')
             build_data["force_include"][str(made)] = "lswap/_build.py"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
@@ -35,9 +32,13 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg,misc,unused-
         if folder is not None:
             folder.cleanup()
 
-    def _git(self, *words: str) -> str:
+    def _commit(self) -> tuple[str, str] | None:
+        # The package is not installed where it is built; this module of it needs nothing.
+        before = list(sys.path)
+        sys.path.insert(0, self.root)
         try:
-            done = subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True, check=False)
-        except OSError:
-            return ""
-        return done.stdout.strip() if done.returncode == 0 else ""
+            names = runpy.run_path(str(pathlib.Path(self.root) / "lswap" / "version.py"))
+        finally:
+            sys.path[:] = before
+        commit: tuple[str, str] | None = names["commit_of"](self.root)
+        return commit

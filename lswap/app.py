@@ -25,6 +25,7 @@ from lswap.core.events import State
 from lswap.core.hooks import Doing
 from lswap.core.log_format import Level
 from lswap.core.model import Config
+from lswap.core.status_line import status_line
 from lswap.errors import LswapError
 from lswap.life import ServerService
 from lswap.net.agent import UpstreamAgent
@@ -37,7 +38,7 @@ from lswap.net.listen import CannotListen, endpoint_for
 from lswap.net.process import DRAIN, UNKILLABLE, Processes
 from lswap.net.upstream import Upstream
 from lswap.net.watch import Watcher, fingerprint
-from lswap.options import Settings, build_facts
+from lswap.options import Settings
 from lswap.service.captures import Captures
 from lswap.service.counters import Counters
 from lswap.service.events import Bus
@@ -52,10 +53,11 @@ from lswap.service.peers import Peers
 from lswap.service.preload import Preloader
 from lswap.service.profiles import Profiles
 from lswap.service.recorder import Recorder
-from lswap.service.reload import Reloader
+from lswap.service.reload import Outcome, Reloader
 from lswap.service.selectors import Selectors
 from lswap.service.store import Store
 from lswap.service.tools import Tools
+from lswap.version import build_facts
 from lswap.web.access_log import AccessLog
 from lswap.web.activity import add_activity
 from lswap.web.admin import Admin, Parts
@@ -131,7 +133,10 @@ class LswapService(ServerService):
         self.bus = Bus()
         self.fleet.watchers.append(lambda *_: self.bus.publish("modelStatus"))
         self.names = Names(self._current, self.profiles, Selectors(self._current, self.fleet.state_of))
-        self.reloader = Reloader(reactor, self._load, self._take_over)
+        self.reloader = Reloader(reactor, self._load, self._take_over, self._reload_told)
+        #: How many problems the latest configuration had; it is not in force then.
+        self._refused = 0
+        self.fleet.watchers.append(lambda *_: self._tell_status())
         self._watcher = Watcher(reactor, self._look, self._sources_changed) if settings.watch_config else None
         # Drivers may hang; threads of the pool would then hold up the end.
         self._apart = partial(run_apart, reactor) if own_logs is None else self._in_thread
@@ -231,7 +236,7 @@ class LswapService(ServerService):
         self.names.reloaded()
         self.store.use(config.store_path, config.metrics_max_in_memory)
         self.monitor.configure(config.performance)
-        self.captures.budget = config.capture_buffer << 20
+        self.captures.allow(config.capture_buffer << 20)
         self.bus.publish("uiConfig")
         self.bus.publish("modelStatus")
         self.site.limits = config.limits
@@ -240,6 +245,21 @@ class LswapService(ServerService):
         self._hook_figures.retain(config.models)
         self._preloader.start()
         return made
+
+    def _reload_told(self, outcome: Outcome | None) -> None:
+        """Have the supervisor know of a reload: that it begins, or what became of it."""
+        if not self.running:
+            return  # one that is given up at the end says nothing of the configuration
+        if outcome is None:
+            self.supervisor.reloading()
+            return
+        self._refused = len(outcome.problems)
+        self._tell_status()
+        self.supervisor.reloaded()
+
+    def _tell_status(self) -> None:
+        states = {model_id: child.state for model_id, child in self.fleet.children.items()}
+        self.supervisor.status(status_line(states, self._refused))
 
     def _configure_logs(self, config: Config) -> None:
         self.logs.configure(config.log_level, config.log_to_stdout, config.log_time_format, config.log_format)
@@ -312,6 +332,7 @@ class LswapService(ServerService):
         if self._watcher is not None:
             self._watcher.start(self._look())
         self._announce()
+        self._tell_status()
         self.kv.start(config)
         self._preloader.start()
         self.peers.watch()

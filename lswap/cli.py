@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 from lswap import options as words_of
 
-__all__ = ["COMMANDS", "check", "kv", "main", "plan", "serve"]
+__all__ = ["CHECK_FLAGS", "COMMANDS", "check", "kv", "main", "plan", "serve"]
 
-_CHECK_FLAGS = (
+CHECK_FLAGS = (
     *(flag for flag in words_of.FLAGS if flag.name in ("config", "config-dir")),
     words_of.Flag("json", "", "print one JSON object instead of lines"),
 )
@@ -48,9 +48,9 @@ def check(words: Sequence[str]) -> int:
     Nothing is started. With `-json`: one object with the lists `problems` and `warnings`.
     """
     try:
-        values = words_of.read(words, _CHECK_FLAGS)
+        values = words_of.read(words, CHECK_FLAGS)
         if "help" in values:
-            print(words_of.usage("lswap check", _CHECK_FLAGS), end="")
+            print(words_of.usage("lswap check", CHECK_FLAGS), end="")
             return 0
         settings = words_of.settle(values)
     except words_of.OptionError as error:

@@ -16,14 +16,14 @@ from lswap import options as words_of
 from lswap.core.kv_command import read_command
 from lswap.net import kv_files
 
-__all__ = ["kv"]
+__all__ = ["FLAGS", "HELP", "kv"]
 
-_FLAGS = (
+FLAGS = (
     *(flag for flag in words_of.FLAGS if flag.name in ("config", "config-dir")),
     words_of.Flag("dir", "DIR", "look into this folder only"),
     words_of.Flag("json", "", "print one JSON object instead of lines"),
 )
-_HELP = (
+HELP = (
     "list shows what is kept, clear deletes it: all, or that of one model, by its ID. Without -dir the folders of the\n"
     "configuration are looked into; without a configuration the one that models have by default.\n"
     "Exit code: 0, 1 for what could not be done, 2 for words that are no flags.\n"
@@ -40,12 +40,12 @@ def kv(words: Sequence[str]) -> int:
     action = rest.pop(0) if rest and rest[0] in ("list", "clear") else ""
     model = rest.pop(0) if action == "clear" and rest and not rest[0].startswith("-") else None
     try:
-        values = words_of.read(rest, _FLAGS)
+        values = words_of.read(rest, FLAGS)
     except words_of.OptionError as error:
         print(error, file=sys.stderr)
         return error.status
     if "help" in values:
-        print(words_of.usage("lswap kv list|clear [MODEL]", _FLAGS, _HELP), end="")
+        print(words_of.usage("lswap kv list|clear [MODEL]", FLAGS, HELP), end="")
         return 0
     if not action:
         print("lswap kv: say what to do: lswap kv list, or lswap kv clear [MODEL]", file=sys.stderr)

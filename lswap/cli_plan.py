@@ -17,13 +17,13 @@ from urllib.parse import quote, urlsplit
 
 from lswap import options as words_of
 
-__all__ = ["plan", "tell"]
+__all__ = ["FLAGS", "HELP", "plan", "tell"]
 
 #: Seconds that lswap has to connect, and to answer: it answers from memory.
 _PATIENCE = 10.0
 _LARGEST = 16 << 20
-_HELP = "MODEL is a model's ID or alias. Exit code: 0 for an answer, 1 for none, 2 for words that are no flags.\n"
-_FLAGS = (
+HELP = "MODEL is a model's ID or alias. Exit code: 0 for an answer, 1 for none, 2 for words that are no flags.\n"
+FLAGS = (
     words_of.Flag("url", "URL", "where lswap is; without it http://127.0.0.1:8080"),
     words_of.Flag("key", "KEY", "API key; without it the value of LSWAP_API_KEY, if there is one"),
     words_of.Flag("json", "", "print the answer as it came"),
@@ -42,7 +42,7 @@ def plan(words: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return error.status
     if model is None:
-        print(words_of.usage("lswap plan MODEL", _FLAGS, _HELP), end="")
+        print(words_of.usage("lswap plan MODEL", FLAGS, HELP), end="")
         return 0
     url, key = values.get("url") or "http://127.0.0.1:8080", values.get("key") or os.environ.get("LSWAP_API_KEY", "")
     try:
@@ -65,7 +65,7 @@ def _read(words: Sequence[str]) -> tuple[str | None, dict[str, str | bool]]:
     behind = None
     if ahead is None and rest and not rest[-1].startswith("-") and not _is_value(rest):
         behind = rest.pop()
-    values = words_of.read(rest, _FLAGS)
+    values = words_of.read(rest, FLAGS)
     if "help" in values:
         return None, values
     model = ahead or behind
@@ -76,7 +76,7 @@ def _read(words: Sequence[str]) -> tuple[str | None, dict[str, str | bool]]:
 
 def _is_value(words: Sequence[str]) -> bool:
     """Whether the last word is the value of the flag before it."""
-    return len(words) > 1 and words[-2].lstrip("-") in {flag.name for flag in _FLAGS if flag.value}
+    return len(words) > 1 and words[-2].lstrip("-") in {flag.name for flag in FLAGS if flag.value}
 
 
 def _ask(url: str, model: str, key: str) -> str:

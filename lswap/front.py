@@ -21,9 +21,10 @@ from lswap.service.exchange import InFlight
 from lswap.service.logs import Logs
 from lswap.service.router import Router
 from lswap.web.answers import send_error
-from lswap.web.forward import Forwarder, Road
+from lswap.web.forward import Forwarder
 from lswap.web.openai import body_of, exchange_of
 from lswap.web.request import Request
+from lswap.web.road import Road
 from lswap.web.site import Site
 
 __all__ = ["FrontService"]
@@ -65,6 +66,7 @@ class FrontService(ServerService):
         """
         self.open_port(self.site)
         self._log.info("listening on http://{listen}", listen=self._listen)
+        self.supervisor.status(f"listening on {self._listen}")
 
     def startService(self) -> None:
         """Start what all fronts have."""

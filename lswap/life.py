@@ -1,10 +1,13 @@
 """The life of a program with a port: how signals reach it, and how it ends in order, each step bounded in time.
 
+Whoever supervises it is told (`lswap.net.supervisor`).
+
 Decides nothing about what is served. `lswap.app` is made of it, and what the two tools have in common (`lswap.front`).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -15,7 +18,9 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.logger import Logger
 
 from lswap.net import signals
+from lswap.net.inherited import PREFIX, inherited_sockets
 from lswap.net.listen import open_port
+from lswap.net.supervisor import Supervisor
 from lswap.service.logs import Logs
 
 __all__ = ["ServerService"]
@@ -30,6 +35,9 @@ class ServerService(Service):
         """@param listen: as `-listen` says."""
         self.reactor = reactor
         self.logs = logs
+        # What the environment tells of both is taken out before anybody copies that.
+        self._sockets = inherited_sockets(os.environ)
+        self.supervisor = Supervisor.of(os.environ, reactor)
         self._listen = listen
         self._port: IListeningPort | None = None
         self._restore_signals: Callable[[], None] | None = None
@@ -45,6 +53,7 @@ class ServerService(Service):
             self._restore_signals = signals.install(
                 self.reactor, self.stop_soon, self._stop_at_once, self.hung_up, self.interrupted
             )
+            self.supervisor.begin()
 
     @property
     def listens(self) -> bool:
@@ -52,11 +61,16 @@ class ServerService(Service):
         return self._port is not None
 
     def open_port(self, factory: IProtocolFactory) -> None:
-        """Open the port.
+        """Open the port; once the reactor runs, the service is ready.
 
         @raise CannotListen: the address is no address, or it is taken.
         """
-        self._port = open_port(self._listen, factory, self.reactor)
+        if self._sockets and not self._listen.startswith(PREFIX):
+            self._log.warn(
+                "a socket was passed to this process, and is not used: that would be -listen systemd:index=0"
+            )
+        self._port = open_port(self._listen, factory, self.reactor, self._sockets)
+        self.reactor.callWhenRunning(self.supervisor.ready)
 
     def undo_start(self) -> None:
         """Leave nothing half-started behind."""
@@ -64,6 +78,7 @@ class ServerService(Service):
         if port is not None:
             port.stopListening()
         self.put_signals_back()
+        self.supervisor.end()
         self.logs.detach()
 
     def put_signals_back(self) -> None:
@@ -106,6 +121,7 @@ class ServerService(Service):
         A second signal skips what is left of the waiting.
         """
         super().stopService()  # type: ignore[no-untyped-call]
+        self.supervisor.stopping()
         return Deferred.fromCoroutine(self._end())
 
     async def _end(self) -> None:
@@ -116,6 +132,7 @@ class ServerService(Service):
                 self._log.failure("internal error while stopping; the rest goes on")
         self.put_signals_back()
         self._log.info("shutdown complete")
+        self.supervisor.end()
         self.logs.detach()
 
     def steps(self) -> Sequence[Callable[[], Awaitable[None]]]:

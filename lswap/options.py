@@ -7,6 +7,7 @@ Source: command line reference, section 1.1.
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -25,7 +26,6 @@ __all__ = [
     "server_url",
     "settle",
     "usage",
-    "version_line",
     "whole",
 ]
 
@@ -135,8 +135,10 @@ def flags_of(words: Sequence[str], flags: Sequence[Flag]) -> tuple[dict[str, str
     return found, rest
 
 
-def settle(values: dict[str, str | bool], umask: int | None = None) -> Settings:
+def settle(values: dict[str, str | bool], umask: int | None = None, folder: str = "") -> Settings:
     """Settings from flags that `read` found, defaults filled in; an empty value counts as not given.
+
+    Paths are completed by `folder`, for a program that will be elsewhere when it uses them.
 
     @raise OptionError: flags that do not go together.
     """
@@ -145,14 +147,18 @@ def settle(values: dict[str, str | bool], umask: int | None = None) -> Settings:
         value = values.get(name)
         return value if isinstance(value, str) and value else None
 
+    def path(name: str) -> str | None:
+        value = text(name)
+        return os.path.join(folder, value) if value is not None else None
+
     if not text("config") and not text("config-dir"):
         raise OptionError("at least one of -config or -config-dir must be provided", 1)
-    cert, key = text("tls-cert-file"), text("tls-key-file")
+    cert, key = path("tls-cert-file"), path("tls-key-file")
     if (cert is None) != (key is None):
         raise OptionError("both -tls-cert-file and -tls-key-file must be provided for TLS", 1)
     return Settings(
-        config=text("config"),
-        config_dir=text("config-dir"),
+        config=path("config"),
+        config_dir=path("config-dir"),
         listen=text("listen") or (":8443" if cert else ":8080"),
         watch_config=values.get("watch-config") is True,
         tls_cert_file=cert,
@@ -205,20 +211,3 @@ def server_url(flag: str, text: str, example: str) -> str:
     if not good or not text.isascii() or not text.isprintable() or " " in text:
         raise OptionError(f"{flag} {text}: expected a URL such as {example}", 1)
     return text
-
-
-def build_facts() -> dict[str, str]:
-    """The version, and the commit and time that the package was built from, `unknown` where nobody knows."""
-    from lswap import __version__
-
-    try:
-        from lswap._build import BUILT, COMMIT
-    except ImportError:
-        COMMIT = BUILT = "unknown"
-    return {"build_date": BUILT, "commit": COMMIT, "version": __version__}
-
-
-def version_line() -> str:
-    """What `-version` prints."""
-    facts = build_facts()
-    return f"version: {facts['version']} ({facts['commit']}), built at {facts['build_date']}"

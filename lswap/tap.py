@@ -18,6 +18,7 @@ from lswap import options as words_of
 from lswap.foreground import OBSERVER_FACTORY, log_as_we_do
 from lswap.net.lean import without_openssl
 from lswap.net.reactor import install_unless_chosen
+from lswap.version import version_line
 
 if TYPE_CHECKING:
     from twisted.application.service import IService
@@ -53,9 +54,9 @@ class Options(usage.Options):
                 print(self.getUsage(), end="")
                 raise SystemExit(0)
             if values.pop("version", False):
-                print(words_of.version_line())
+                print(version_line())
                 raise SystemExit(0)
-            self.settings = words_of.settle(values, self._umask())
+            self.settings = words_of.settle(values, self._umask(), self._folder())
         except words_of.OptionError as error:
             # Not a UsageError: twistd would print its own options, and end with 1 in all cases.
             print(error, file=sys.stderr)
@@ -79,6 +80,11 @@ class Options(usage.Options):
             "lswap plan -help how to ask what a request would do,\n"
             "lswap kv -help how to see and delete the KV caches that are kept.\n",
         )
+
+    def _folder(self) -> str:
+        """Where paths begin: here, if twistd goes elsewhere (`--rundir`) before they are read for the last time."""
+        elsewhere = self.parent is not None and self.parent.get("rundir", ".") != "."
+        return os.getcwd() if elsewhere else ""
 
     def _umask(self) -> int:
         """The mask that models shall have: twistd's `--umask`, else the one in force now.

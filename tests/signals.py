@@ -8,9 +8,21 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-__all__ = ["SignalCase"]
+__all__ = ["Manager", "SignalCase"]
 
 _NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Manager:
+    """A service manager that keeps what it is told, by a `Supervisor` that sends to it."""
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+
+    def __call__(self, data: bytes) -> bool:
+        """One datagram."""
+        self.heard.append(data)
+        return True
 
 
 class SignalCase(SynchronousTestCase):

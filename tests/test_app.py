@@ -18,6 +18,7 @@ from lswap.core.kv import SavedSlot
 from lswap.core.kv_command import read_command
 from lswap.net.guard import Guard
 from lswap.net.kv_files import begin, commit, open_place
+from lswap.net.supervisor import Supervisor
 from lswap.net.upstream import Upstream
 from lswap.options import Settings
 from tests.memory import MemoryClient, MemoryLswap, MemoryReactor, config_of
@@ -432,3 +433,74 @@ class EndTests(AppCase):
         self.assertIn("shutting down", json.loads(answer.body)["error"]["message"])
         self.signal()
         self.assert_ended()
+
+
+class SupervisedTests(AppCase):
+    """What the service manager hears."""
+
+    def setUp(self) -> None:
+        """One that listens; the configuration is a file."""
+        super().setUp()
+        self.path = pathlib.Path(self.mktemp())
+        self.path.write_text(CONFIG)
+        self.lswap = MemoryLswap(CONFIG, path=str(self.path))
+        self.reactor, self.service = self.lswap.reactor, self.lswap.service
+        self.addCleanup(self.reactor.forget)
+        self.heard: list[str] = []
+        self.service.supervisor = Supervisor(self.reactor, self.take)
+
+    def take(self, data: bytes) -> bool:
+        """One datagram; what the clock says is left out."""
+        self.heard += data.decode().partition("\nMONOTONIC_USEC=")[0].splitlines()
+        return True
+
+    def new(self) -> list[str]:
+        """What was heard since the last call."""
+        heard, self.heard = self.heard, []
+        return [word for word in heard if not word.startswith("EXTEND_TIMEOUT_USEC=")]
+
+    def test_life(self) -> None:
+        """Ready once the reactor runs and the port is open, never before; the models; the end, first of all."""
+        self.service.privilegedStartService()
+        self.service.startService()
+        self.assertEqual(self.new(), ["STATUS=no model runs"])
+        self.reactor.turn()
+        self.assertEqual(self.new(), ["READY=1"])
+        self.lswap.ready("a")
+        self.assertEqual(self.new(), ["STATUS=starting: a", "STATUS=ready: a"])
+        self.signal()
+        self.assertEqual(self.new(), ["STOPPING=1", "STATUS=stopping: a", "STATUS=no model runs"])
+        self.assert_ended()
+
+    def test_reload(self) -> None:
+        """It is told around each reload; one that is refused stays in the status until a better one."""
+        self.start()
+        self.new()
+        self.signal(signal.SIGHUP)
+        self.assertEqual(self.new(), ["RELOADING=1", "READY=1"])
+        self.path.write_text("models: 1\n")
+        self.signal(signal.SIGHUP)
+        told = "STATUS=the latest configuration was refused, with 1 problem; no model runs"
+        self.assertEqual(self.new(), ["RELOADING=1", told, "READY=1"])
+        self.path.write_text(CONFIG)
+        self.signal(signal.SIGHUP)
+        self.assertEqual(self.new(), ["RELOADING=1", "STATUS=no model runs", "READY=1"])
+        self.signal()
+        self.assert_ended()
+
+    def test_failed_start(self) -> None:
+        """Who has no port is not ready."""
+        self.reactor.listen_error = CannotListenError("127.0.0.1", 8080, OSError(98, "Address already in use"))
+        self.assertRaises(CannotListen, self.service.privilegedStartService)
+        self.reactor.turn()
+        self.assertEqual(self.new(), [])
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_environment(self) -> None:
+        """What is meant for this process alone reaches no model, no hook and no copy of the environment."""
+        told = {"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}
+        told |= {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x"}
+        self.patch(os, "environ", {**os.environ, **told})
+        service = MemoryLswap(CONFIG).service
+        self.assertEqual({*told} & {*os.environ}, set())
+        self.assertEqual({*told} & {*service._tools.environment}, set())

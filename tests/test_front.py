@@ -9,8 +9,9 @@ from twisted.internet.error import CannotListenError
 
 from lswap import front
 from lswap.net.listen import CannotListen
+from lswap.net.supervisor import Supervisor
 from tests.memory import MemoryClient
-from tests.signals import SignalCase
+from tests.signals import Manager, SignalCase
 from tests.wol.wol_case import WolCase
 
 
@@ -77,6 +78,16 @@ class StartTests(FrontCase):
         problem = self.assertRaises(CannotListen, self.service.privilegedStartService)
         self.assertIn("cannot listen on :8080", str(problem))
         self.assertEqual(self.current_handlers(), self.handlers)
+
+    def test_supervisor(self) -> None:
+        """It hears when the port is open, and when the end begins."""
+        manager = Manager()
+        self.service.supervisor = Supervisor(self.reactor, manager)
+        self.start()
+        self.assertEqual(manager.heard, [b"STATUS=listening on :8080", b"READY=1"])
+        self.signal()
+        self.assertTrue(manager.heard[2].startswith(b"STOPPING=1\n"), manager.heard)
+        self.assert_ended()
 
     def test_hangup(self) -> None:
         """No reason to end."""

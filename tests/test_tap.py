@@ -143,6 +143,11 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(parsed("-c", "f", parent=Parent(umask=0o007)).settings.umask, 0o007)
         self.assertEqual(parsed("-c", "f", parent=Parent(umask=0)).settings.umask, 0)
 
+    def test_other_folder(self) -> None:
+        """twistd goes there before the configuration is read again: paths are completed before."""
+        self.assertEqual(parsed("-c", "f", parent=Parent(rundir="x")).settings.config, os.path.abspath("f"))
+        self.assertEqual(parsed("-c", "f", parent=Parent(rundir=".")).settings.config, "f")
+
 
 class PluginTests(SynchronousTestCase):
     """What twistd finds."""

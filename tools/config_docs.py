@@ -21,7 +21,19 @@ import msgspec
 from lswap.core.config.convert import fields_of
 from tools.config_sections import BY_CLASS, HIDDEN, KINDS, SECTIONS, WRITTEN, Section, ref
 
-__all__ = ["MARKDOWN", "SCHEMA", "SECTIONS", "fields_of", "keys", "main", "markdown", "schema"]
+__all__ = [
+    "MARKDOWN",
+    "SCHEMA",
+    "SECTIONS",
+    "TEMPLATE",
+    "Section",
+    "about",
+    "fields_of",
+    "keys",
+    "main",
+    "markdown",
+    "schema",
+]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "tools" / "config.md.in"
@@ -132,7 +144,7 @@ def keys(section: Section) -> list[Key]:
             continue
         kind, of = WRITTEN.get((section.cls, key)) or _kind(info.type, {})
         if not text and (inner := _struct_in(info.type)) is not None:
-            text = _about(BY_CLASS[inner])
+            text = about(BY_CLASS[inner])
         added = section.added is None or key in section.added
         found.append(Key(key, kind, of, _default(info.default, info.default_factory, text), text, added))
     for more in section.more:
@@ -160,14 +172,15 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
 
 
-def _about(section: Section) -> str:
+def about(section: Section) -> str:
+    """What a section is, in one line."""
     return section.about or (inspect.getdoc(section.cls) or "").partition("\n")[0]
 
 
 def _table(section: Section) -> str:
     rows = [f"### {section.title}", ""]
     if section.path:
-        rows += [f"`{section.path}`: {_about(section)}", ""]
+        rows += [f"`{section.path}`: {about(section)}", ""]
     rows += ["| key | value | default | meaning |", "|---|---|---|---|"]
     for key in keys(section):
         name = f"`{key.key}`" + (" **+**" if key.added else "")
@@ -216,7 +229,7 @@ def _object(section: Section) -> dict[str, Any]:
     properties = {key.key: {**key.schema, "description": key.text} if key.text else key.schema for key in keys(section)}
     return {
         "type": "object",
-        "description": _about(section),
+        "description": about(section),
         "properties": {**properties, "<<": {}} if not section.strict else properties,
         "additionalProperties": False,
     }

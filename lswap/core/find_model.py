@@ -11,13 +11,13 @@ import msgspec
 from lswap.core.scan_form import MultipartScan, UrlencodedScan, boundary_of, query_value
 from lswap.core.scan_json import JsonScan, Member
 
-__all__ = ["Found", "ModelFinder"]
+__all__ = ["Found", "ModelFinder", "find_quickly"]
 
 _WANTED = frozenset({"model", "stream"})
 #: A body up to this size is first shown to a strict parser, which is faster.
 _SMALL = 65536
 #: The beginning of an escaped letter, which a strict parser would read in a key, too.
-_ESCAPED_LETTERS = (b"\\u006", b"\\u007")
+_ESCAPED_K, _ESCAPED_P = b"\\u006", b"\\u007"
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -98,9 +98,6 @@ class ModelFinder:
 
     def _find_json(self, scan: JsonScan, body: bytes | None) -> Found | None:
         if body is not None:
-            found = _probed(body)
-            if found is not None:
-                return found
             scan.feed(body)
         member = scan.members.get("model")
         if member is None or not member.text or (not member.is_string and member.text == "null"):
@@ -110,13 +107,21 @@ class ModelFinder:
         return Found(name=member.text, span=(member.start, member.end), json=True, stream=streams)
 
 
+def find_quickly(method: bytes, content_type: bytes, body: bytes) -> Found | None:
+    """What a whole small JSON body names, if that is certain at first sight; else it takes a `ModelFinder` to tell."""
+    if method in (b"GET", b"HEAD") or b"application/json" not in content_type.lower():
+        return None
+    return _probed(body)
+
+
 def _probed(body: bytes) -> Found | None:
     """What a strict parser finds in a small body, if that is certain to be what the scan would find."""
     if (
         len(body) > _SMALL
         or body.count(b'"model"') != 1
         or body.count(b'"stream"') > 1
-        or any(escape in body for escape in _ESCAPED_LETTERS)
+        or _ESCAPED_K in body
+        or _ESCAPED_P in body
     ):
         return None  # with a key twice the parser takes the last one, the scan the first
     try:

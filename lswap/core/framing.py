@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lswap.errors import BadAnswer
+
+if TYPE_CHECKING:
+    from lswap.core.known_heads import AnswerHead
 
 __all__ = [
     "CHUNKED",
@@ -33,6 +37,7 @@ _FOLD = re.compile(rb"\n[ \t]+")
 _LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00\r\n]*")
 #: A bare CR or LF, or a NUL, is how two readers come to see two different ends.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\x00\r\n]*)?")
+_ONE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 _TRAILER = re.compile(rb"[^\x00\r\n]*")
 #: A chunk's size line or a trailer line longer than this is a broken answer, and so is a head of more lines.
 _LINE_LIMIT = 65536
@@ -54,6 +59,7 @@ class ResponseHead:
         "headers",
         "http11",
         "keep_alive",
+        "known",
         "length",
         "reason",
         "status",
@@ -73,6 +79,16 @@ class ResponseHead:
         self.connection: frozenset[bytes] = frozenset()
         #: What follows the chunks of the body, for a body that has them.
         self.follower: ChunkFollower | None = None
+        #: What remembers this head, if anything does (`lswap.core.known_heads`).
+        self.known: AnswerHead | None = None
+
+    def copy(self) -> ResponseHead:
+        """The same for another answer, without what follows its chunks; headers are shared."""
+        head: ResponseHead = ResponseHead.__new__(ResponseHead)
+        head.http11, head.status, head.reason, head.headers = self.http11, self.status, self.reason, self.headers
+        head.first_values, head.framing, head.length = self.first_values, self.framing, self.length
+        head.keep_alive, head.connection, head.follower, head.known = self.keep_alive, self.connection, None, None
+        return head
 
     def values(self, name: bytes) -> list[bytes]:
         """All values of a header; `name` in lower case."""
@@ -164,6 +180,20 @@ class ChunkFollower:
 
         @raise BadAnswer: the framing is broken; nothing of `data` should be passed on.
         """
+        if not (self._skip or self._part or self._after or self._trailer):
+            # One whole chunk, as servers send it for each token.
+            line = _ONE.match(data)
+            if line is not None:
+                start, length = line.end(), int(line[1], 16)
+                if length and len(data) == start + length + 2 and data.endswith(b"\r\n"):
+                    self.announced += length
+                    if spans is not None:
+                        spans.append(data[start : start + length])
+                    return -1
+        return self._follow(data, spans)
+
+    def _follow(self, data: bytes, spans: list[bytes] | None) -> int:
+        """See `feed`; whatever comes."""
         pos, size, held = self._skip, len(data), 0
         if spans is not None and pos:
             spans.append(data[:pos])

@@ -149,7 +149,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     exclusive: bool = True
     #: Other groups do not unload the members.
     persistent: bool = False
-    #: Models, by ID or alias (here: by ID).
+    #: Models, by ID or alias.
     members: tuple[str, ...] = ()
 
 

@@ -133,7 +133,7 @@ class HttpCall(Hiding, Part, frozen=True, kw_only=True):
     method: str
     #: Absolute, or a path that is appended to the model's `proxy`. May hold `${PID}`.
     url: str
-    #: Sent with the request; None for no body. Strings may hold `${PID}`.
+    #: Sent with the request. May hold `${PID}`.
     body: bytes | None = None
     #: Name and value, in order.
     headers: tuple[tuple[str, str], ...] = ()
@@ -168,7 +168,7 @@ class Hooks(Part, frozen=True, kw_only=True):
 
 
 class KvCache(Part, frozen=True, kw_only=True):
-    """Prompt caches of a llama-server that survive a swap: docs/kv-cache.md."""
+    """Prompt caches of a llama-server that survive a swap."""
 
     #: Save each slot before the stop and restore it after the next start.
     persist: bool = False
@@ -228,13 +228,13 @@ class ApiKey(Hiding, Part, frozen=True, kw_only=True):
 
     hidden: ClassVar[frozenset[str]] = frozenset({"key"})
 
-    #: The key itself; empty until `key_file` was read.
+    #: The key itself, in place of `keyFile` and `env`.
     key: Secret = ""
     #: A file whose one line is the key.
     key_file: str | None = None
     #: Stands for the key in activity and metrics.
     name: str = ""
-    #: Shell-style patterns for whole model IDs; None is all models.
+    #: Shell-style patterns for whole model IDs. Default: all models.
     models: tuple[str, ...] | None = None
     #: Rights: `infer`, `read`, `admin`.
     allow: tuple[str, ...] = ("infer", "read", "admin")

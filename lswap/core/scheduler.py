@@ -87,6 +87,19 @@ class Scheduler:
                 self._board.forget(model)
         return effects
 
+    def grant_now(self, ticket: int, model: str) -> bool:
+        """Grant a request that arrives now if nothing is in its way; False changes nothing, and is for `Arrived`.
+
+        What most requests need, for a tenth of the cost. Decisions that somebody is told of take the long way.
+        """
+        board = self._board
+        if self.on_decision is not None or board.admit(model).step is not Step.SERVE:
+            return False
+        view = board.models[model]
+        view.reserved += 1
+        self._grant(ticket, view, [])
+        return True
+
     def replace(
         self,
         models: Mapping[str, ModelRules],

@@ -16,8 +16,9 @@ from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 from zope.interface import alsoProvides, implementer
 
-from lswap.core.framing import CHUNKED, CLOSE, END_OF_HEAD, LENGTH, NOTHING, ChunkFollower, ResponseHead, parse_head
+from lswap.core.framing import CHUNKED, CLOSE, END_OF_HEAD, LENGTH, NOTHING, ChunkFollower, ResponseHead
 from lswap.core.headers import upgrade_tokens
+from lswap.core.known_heads import read_answer
 from lswap.errors import BadAnswer, ConnectFailed, UpstreamClosed, UpstreamError, UpstreamTimeout
 from lswap.net.body import BodySender
 from lswap.net.call import Call, Receiver, Sink
@@ -193,7 +194,7 @@ class Connection(Protocol):
                     raise BadAnswer(f"the answer does not begin like HTTP/1.x: {data[:60]!r}")
                 self._buffer = data
                 return
-            head = parse_head(data[: end.start()], call.method)
+            head = read_answer(self._upstream.heads, data, end.start(), call.method)
             data, searched = data[end.end() :], 0
             if head.status == 101:
                 self._switch(call, head, data)

@@ -7,6 +7,7 @@ Source: command line reference, section 1.1.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -16,12 +17,13 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStrea
 from twisted.python.failure import Failure
 
 from lswap.errors import LswapError
+from lswap.net.inherited import PREFIX, Inherited, InheritedEndpoint
 
 __all__ = ["CannotListen", "endpoint_for", "open_port"]
 
 #: Connections that may wait to be accepted; a burst of clients must not be turned away by the kernel.
 _BACKLOG = 4096
-_SCHEMES = ("unix:", "ssl:", "tls:", "systemd:", "tcp:", "tcp6:", "haproxy:")
+_SCHEMES = ("unix:", "ssl:", "tls:", PREFIX, "tcp:", "tcp6:", "haproxy:")
 
 
 class CannotListen(SystemExit, LswapError):
@@ -32,10 +34,11 @@ class CannotListen(SystemExit, LswapError):
     """
 
 
-def endpoint_for(listen: str, reactor: Any) -> IStreamServerEndpoint:
+def endpoint_for(listen: str, reactor: Any, sockets: Sequence[Inherited] = ()) -> IStreamServerEndpoint:
     """The endpoint for `--listen`: `host:port` first, then endpoint strings with a known prefix.
 
-    An empty host means all addresses, IPv6 ones included where the machine has them.
+    An empty host means all addresses, IPv6 ones included where the machine has them. `sockets` are what `systemd:` may
+    mean.
 
     @raise ValueError: it is neither.
     """
@@ -45,20 +48,24 @@ def endpoint_for(listen: str, reactor: Any) -> IStreamServerEndpoint:
         if ":" in host or (not host and os.path.exists("/proc/net/if_inet6")):
             return TCP6ServerEndpoint(reactor, int(port), _BACKLOG, host or "::")
         return TCP4ServerEndpoint(reactor, int(port), _BACKLOG, host)
+    if listen.startswith(PREFIX):
+        return InheritedEndpoint(reactor, listen, sockets)
     if listen.startswith(_SCHEMES) and not listen.endswith(":"):
         endpoint: IStreamServerEndpoint = serverFromString(reactor, listen)
         return endpoint
     raise ValueError(f"-listen {listen}: expected host:port, or an endpoint such as unix:/run/lswap.sock")
 
 
-def open_port(listen: str, factory: IProtocolFactory, reactor: Any) -> IListeningPort:
-    """Listen there.
+def open_port(
+    listen: str, factory: IProtocolFactory, reactor: Any, sockets: Sequence[Inherited] = ()
+) -> IListeningPort:
+    """Listen there; `sockets` are what `systemd:` may mean.
 
     @raise CannotListen: the address is no address, or is not to be had.
     """
     results: list[Any] = []
     try:
-        listening: Deferred[IListeningPort] = endpoint_for(listen, reactor).listen(factory)
+        listening: Deferred[IListeningPort] = endpoint_for(listen, reactor, sockets).listen(factory)
     except (LookupError, TypeError, ValueError) as problem:
         raise CannotListen(f"lswap: {problem}") from None
     listening.addBoth(results.append)

@@ -2,7 +2,7 @@
 
 The framings of both sides decide how: bytes go on as they are where client and server agree, else the body is framed
 anew. A cut answer is cut towards the client, never ended cleanly. Back pressure: the call is the producer of the
-client's connection. `lswap.web.forward` makes the pair, and is told once when all is over.
+client's connection. `lswap.web.road` makes the pair, and is told once when all is over.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ class Relay:
         """Choose the framing, write the head and the first bytes."""
         client = self._client
         lines = [b"HTTP/1.1 %d %s\r\n" % (head.status, head.reason)]
-        lines += response_lines(head, client.date(), client.cross_origin)
+        if head.known is not None:
+            lines += head.known.lines(head.length, client.date(), client.cross_origin)
+        else:
+            lines += response_lines(head, client.date(), client.cross_origin)
         closing = client.closing
         self._by_close = not client.http11 and head.framing in (CHUNKED, CLOSE)
         if head.framing == CHUNKED:

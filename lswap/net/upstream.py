@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
+from lswap.core.known_heads import AnswerHead, HeadMemory
 from lswap.errors import ConnectFailed, UpstreamClosed, UpstreamError
 from lswap.net.body import Body
 from lswap.net.connection import IDLE_LIMIT, Call, Connection, Sink
@@ -68,6 +69,8 @@ class Upstream:
         self._all: set[Connection] = set()
         self._sweep: IDelayedCall | None = None
         self._closed = False
+        #: Heads of its answers, of late.
+        self.heads: HeadMemory[AnswerHead] = HeadMemory()
         #: Whether this server keeps its connections open as it promises, by whether the answer before came in chunks.
         self.keeps_open = {False: False, True: False}
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet import tcp
+from twisted.internet.main import CONNECTION_DONE, CONNECTION_LOST
 
 __all__ = ["Connector", "Port"]
 
@@ -24,6 +25,19 @@ class _WriteThrough(_Connection):  # type: ignore[misc]
     """A connection whose `write` tries the socket first."""
 
     __slots__ = ()
+
+    def doRead(self) -> Any:
+        """Hand what has come to the protocol."""
+        try:
+            data = self.socket.recv(self.bufferSize)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return CONNECTION_LOST
+        if not data:
+            return CONNECTION_DONE
+        self.protocol.dataReceived(data)
+        return None
 
     def write(self, data: bytes) -> None:
         """Send `data`, or as much as possible of it; the rest in order, as the socket takes it.

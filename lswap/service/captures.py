@@ -94,18 +94,14 @@ class Captures:
 
     def __init__(self, budget: int) -> None:
         """@param budget: bytes, packed; 0 or less keeps none."""
-        self._budget = budget
+        #: Bytes that all of them may have, packed; 0 when captures are off.
+        self.budget = max(0, budget)
         self._packed: OrderedDict[int, bytes] = OrderedDict()
         self._used = 0
 
-    @property
-    def budget(self) -> int:
-        """Bytes that all of them may have, packed; 0 when captures are off."""
-        return max(0, self._budget)
-
-    @budget.setter
-    def budget(self, budget: int) -> None:
-        self._budget = budget
+    def allow(self, budget: int) -> None:
+        """Another budget; the oldest make room."""
+        self.budget = max(0, budget)
         self._make_room(0)
 
     def put(self, number: int, packed: bytes) -> None:

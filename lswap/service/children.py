@@ -31,7 +31,7 @@ from lswap.service.driver import Driver, Given
 from lswap.service.hooks import HookRunner
 from lswap.service.kv import KvKeeper
 from lswap.service.kv_run import KvRun
-from lswap.service.sleep import Sleeper
+from lswap.service.sleep import ModelSleep
 from lswap.service.stages import Run, Stages, Work
 from lswap.service.start import check_before_spawn, environment_of, healthy, origin_of
 from lswap.service.tools import Tools
@@ -78,7 +78,7 @@ class Child:
         self._next: Model | None = None
         self._doings = Doings(tools.reactor, tools.logs, tools.told)
         self._hooks = HookRunner(tools, self._doings)
-        self._sleep = Sleeper(tools, self._hooks, self._doings, lambda: self.stop(Cause(Reason.TTL)))
+        self._sleep = ModelSleep(tools, self._hooks, self._doings, lambda: self.stop(Cause(Reason.TTL)))
         self._kept = KvKeeper(tools.kv, self._doings)
         self._stages = Stages(tools.reactor, self._work())
         self._origin = origin_of(model)

@@ -1,6 +1,6 @@
 """One client request on its way, as everybody but its road knows it: scheduler, lists, metrics, log.
 
-The road (`lswap.web.forward`) fills it in; nothing here is awaited or parsed while bytes flow.
+The road (`lswap.web.road`) fills it in; nothing here is awaited or parsed while bytes flow.
 """
 
 from __future__ import annotations

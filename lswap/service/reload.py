@@ -41,11 +41,21 @@ class Reloader:
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, load: Callable[[], Loaded], take_over: Callable[[Config], Difference]) -> None:
-        """@param load: reads everything, in a thread.  @param take_over: makes a configuration the one in force."""
+    def __init__(
+        self,
+        reactor: Any,
+        load: Callable[[], Loaded],
+        take_over: Callable[[Config], Difference],
+        told: Callable[[Outcome | None], object] = lambda outcome: None,
+    ) -> None:
+        """@param load: reads everything, in a thread.  @param take_over: makes a configuration the one in force.
+
+        @param told: called with None when a reload begins, and then with what became of it.
+        """
         self._reactor = reactor
         self._load = load
         self._take_over = take_over
+        self._told = told
         self._running = False
         self._stopped = False
         #: Waiters of the reload that begins next.
@@ -82,11 +92,13 @@ class Reloader:
         while self._next:
             waiters, self._next = self._next, []
             patient = self._patient
+            self._told(None)
             try:
                 outcome = await self._once(patient)
             except Exception as problem:
                 self._log.failure("internal error in a reload")
                 outcome = Outcome(None, (Problem("", 0, 0, "", f"internal error: {problem}", ""),))
+            self._told(outcome)
             for waiter in waiters:
                 waiter.callback(outcome)
         self._running = False

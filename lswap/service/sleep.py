@@ -26,7 +26,7 @@ from lswap.service.stages import Run
 from lswap.service.start import healthy
 from lswap.service.tools import Tools
 
-__all__ = ["CONFIRM", "SleepFailed", "Sleeper"]
+__all__ = ["CONFIRM", "ModelSleep", "SleepFailed"]
 
 #: Seconds that vLLM has to say that it sleeps, or does not any more.
 CONFIRM = 30.0
@@ -38,7 +38,7 @@ class SleepFailed(LswapError):
     """It does not sleep, or did not wake; the text says why."""
 
 
-class Sleeper:
+class ModelSleep:
     """The sleep of one model."""
 
     _log = Logger()

@@ -32,7 +32,7 @@ from lswap.vllm.engine import CALL_LIMIT, CHECK_LIMIT, Engine, EngineError
 from lswap.vllm.journal import Journal
 from lswap.vllm.options import VllmSettings
 from lswap.vllm.state import Record, ServerState, folder_for
-from lswap.web.forward import Road
+from lswap.web.road import Road
 
 __all__ = ["VllmService"]
 
@@ -93,6 +93,7 @@ class VllmService(FrontService):
         self.take_signals()
         self._log_file.start()
         self._journal.start(self._environment)
+        self.supervisor.status("waiting for the server")
         self._start = Deferred.fromCoroutine(self._begin())
         self._start.addErrback(self._broken)
 

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lswap.options import OptionError, version_line
+from lswap.options import OptionError
+from lswap.version import version_line
 from lswap.vllm.options import COMMANDS, OVERVIEW, VllmSettings, help_text, settings_of
 
 if TYPE_CHECKING:

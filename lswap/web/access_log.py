@@ -7,6 +7,7 @@ Source: HTTP reference, section 16.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from lswap.web.request import Request
@@ -17,6 +18,8 @@ __all__ = ["CLIENT_LEFT", "AccessLog", "go_duration"]
 CLIENT_LEFT = 499
 #: Paths that are polled, and would drown the rest.
 _SKIPPED = (b"/wol-health", b"/api/performance", b"/metrics")
+#: Bytes of target and agent up to which their texts are remembered.
+_SHORT = 1024
 _UNITS = ((1.0, "s", 9), (1e-3, "ms", 6), (1e-6, "µs", 3))
 
 
@@ -47,21 +50,30 @@ class AccessLog:
 
     def __call__(self, request: Request) -> None:
         """The request is over. Without effect for paths that are polled."""
-        path = request.uri.partition(b"?")[0]
-        if path.startswith(_SKIPPED):
-            return
         agent = request.header(b"user-agent") or b""
+        # Nobody may fill the memory with words that were said once.
+        short = len(request.uri) + len(agent) < _SHORT
+        asked = (_asked if short else _asked.__wrapped__)(request.method, request.uri, request.clientproto)
+        if not asked:
+            return
+        client = (_quoted if short else _quoted.__wrapped__)(agent)
         status, size = request.code if request.startedWriting else CLIENT_LEFT, request.sentLength
         if status == 101:  # a tunnel, as existing log readers know it
             status, size = 200, 0
-        if b"%" in path:
-            path = unquote_to_bytes(path)
         taken = go_duration(max(0.0, self._seconds() - request.began_at))
-        # What is quoted cannot end its quotes; control characters are the log's business.
-        asked = f"{_quoted(request.method)} {_quoted(path)} {_quoted(request.clientproto)}"
-        self._info(f'Request {request.shown_remote} "{asked}" {status} {size} "{_quoted(agent)}" {taken}')
+        self._info(f'Request {request.shown_remote} "{asked}" {status} {size} "{client}" {taken}')
 
 
+@lru_cache(maxsize=256)
+def _asked(method: bytes, target: bytes, version: bytes) -> str:
+    """What was asked for, as it stands between quotes; nothing for paths that are polled."""
+    path = target.partition(b"?")[0]
+    if path.startswith(_SKIPPED):
+        return ""
+    return f"{_quoted(method)} {_quoted(unquote_to_bytes(path))} {_quoted(version)}"
+
+
+@lru_cache(maxsize=256)
 def _quoted(data: bytes) -> str:
-    text = data.decode("utf-8", "replace")
-    return text.replace('"', '\\"') if '"' in text else text
+    """A text that cannot end its quotes; control characters are the log's business."""
+    return data.decode("utf-8", "replace").replace('"', '\\"')

@@ -100,19 +100,19 @@ class Channel(HeadReader):
         self.totalHeadersSize = limits.request_head
         self.timeOut = None
         self.secure = self.isSecure()
-        self._ends = self.transport.getPeer(), self.transport.getHost()
-        self.remote = _address(self._ends[0])
+        self.ends = self.transport.getPeer(), self.transport.getHost()
+        self.remote = _address(self.ends[0])
         super().connectionMade()
         self.factory.channels.add(self)
         self._allow(limits.head_timeout)
 
     def getPeer(self) -> Any:
         """The client's end of the connection, asked of the system once."""
-        return self._ends[0]
+        return self.ends[0]
 
     def getHost(self) -> Any:
         """Our end of the connection, asked of the system once."""
-        return self._ends[1]
+        return self.ends[1]
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the client."""
@@ -141,21 +141,25 @@ class Channel(HeadReader):
     def allHeadersReceived(self) -> None:
         """The head is complete: refuse what is wrong or too large before its body is read, or asked for by a 100."""
         request: Request = self.requests[-1]
-        limits: Limits = self.factory.limits
         if not self._find_host(request):
             self._respondToBadRequestAndDisconnect()
-            return
+        elif self._admit_head(request):
+            self.persistent = self.checkPersistence(request, self._version)
+            if self._version == b"HTTP/1.1" and (request.header(b"expect") or b"").lower() == b"100-continue":
+                self._send100Continue()
+
+    def _admit_head(self, request: Request) -> bool:
+        """Refuse what nothing but the keys and the limits in force speak against."""
+        limits: Limits = self.factory.limits
         if self._unwelcome(request):
-            return
+            return False
         if self.length is not None and self.length > limits.request_body:
             self._too_large()
-            return
+            return False
         self._phase = _Phase.BODY
         request.known_as(self._command, self._path, self._version)
         self._allow(limits.head_timeout)
-        self.persistent = self.checkPersistence(request, self._version)
-        if self._version == b"HTTP/1.1" and (request.header(b"expect") or b"").lower() == b"100-continue":
-            self._send100Continue()
+        return True
 
     def _unwelcome(self, request: Request) -> bool:
         """Refuse a request without a good key before its body is read, or asked for by a 100.

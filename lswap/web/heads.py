@@ -14,6 +14,7 @@ from typing import Any
 from twisted.web import http
 
 from lswap.core.headers import connection_tokens
+from lswap.core.known_heads import HeadMemory, RequestHead, cut_length
 from lswap.web.request import Request
 
 __all__ = ["HeadReader"]
@@ -22,6 +23,8 @@ _MOST_HEADERS = 10_000
 #: Digits of the largest length that makes sense; Python refuses to read thousands of them.
 _LENGTH_DIGITS = 18
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+#: What needs more than to know its head.
+_SPECIAL = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _BARE = re.compile(rb"[\x00\r\n]")
 _HOST = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]*")
@@ -45,16 +48,31 @@ class HeadReader(_Base):  # type: ignore[misc]
     def refuse(self, status: int, message: str, *headers: tuple[str, str]) -> None:
         """Answer with an error before the request is whole, and close. How is the rest of the connection's business."""
 
+    @abstractmethod
+    def _admit_head(self, request: Request) -> bool:
+        """A head is complete, and nothing is wrong with it; False when the request was refused all the same."""
+
     def _whole_head(self, data: bytes) -> bytes:
         """Take a head that came in one piece without the line buffer's copies; what is left for the ordinary way."""
         end = data.find(b"\r\n\r\n", 0, self.totalHeadersSize)
         if end <= 0:
             return data
+        memory: HeadMemory[RequestHead] = self.factory.heads
+        key, length = cut_length(data, end)
+        known = memory.find(key)
+        if known is not None:
+            return self._known_head(known, length, data[end + 4 :])
         lines = data[:end].split(b"\r\n")
         if lines[0] and _PLAIN_HEADERS.fullmatch(data, len(lines[0]) + 2, end + 2):
             self.lineReceived(lines.pop(0))
             if self.refused or not self._keep(lines):
                 return b""
+            if self._repeatable():
+                request = self.requests[-1]
+                words = self._command, self._path, self._version
+                persistent = self.checkPersistence(request, self._version)
+                request.head = RequestHead(words, request.raw_headers, request.first_values, persistent)
+                memory.keep(key, request.head)
         else:  # what is folded or malformed is Twisted's work
             for line in lines:
                 self.lineReceived(line)
@@ -63,6 +81,37 @@ class HeadReader(_Base):  # type: ignore[misc]
         if not self.refused:
             self.lineReceived(b"")
         return b"" if self.refused else data[end + 4 :]
+
+    def _repeatable(self) -> bool:
+        """Whether nothing but the length can make a difference between this head and the same one again."""
+        request: Request = self.requests[-1]
+        ordinary = self._path.startswith(b"/") and request.first_values.keys().isdisjoint(_SPECIAL)
+        return ordinary and self._find_host(request)
+
+    def _known_head(self, known: RequestHead, length: int, rest: bytes) -> bytes:
+        """Take a head that was read before, and the body as far as it is there; what is left for the ordinary way.
+
+        Does what Twisted does line by line: makes the request, and knows what follows.
+        """
+        request: Request = self.requestFactory(self, len(self.requests))
+        self.requests.append(request)
+        self._command, self._path, self._version = known.command, known.target, known.version
+        request.take_head(known, length)
+        self.length = max(0, length)
+        if not self._admit_head(request):
+            return b""
+        self.persistent = known.persistent
+        if len(rest) < self.length:
+            self._maybeChooseTransferDecoder(b"Content-Length", b"%d" % length)
+            self.setRawMode()
+            return rest
+        if length > 0:
+            body, rest = (rest, b"") if len(rest) == length else (rest[:length], rest[length:])
+            request.handleContentChunk(body)
+            if self.refused:
+                return b""
+        self.allContentReceived()
+        return rest
 
     def _odd_line(self, line: bytes) -> None:
         """A line with bytes beyond ASCII: they are taken as they are in a target, and refused elsewhere before it."""

@@ -1,6 +1,6 @@
 """The road of a request to a peer: without a queue, a lease or a swap; straight there, unless the peer has to be woken.
 
-Differs from the road to a model (`lswap.web.forward`) in where the request goes, in its headers
+Differs from the road to a model (`lswap.web.road`) in where the request goes, in its headers
 (`lswap.core.peer_request`) and in the words of a failure. Source: routing reference, section 6.
 """
 
@@ -16,7 +16,7 @@ from lswap.errors import UpstreamError
 from lswap.net.dial import Origin
 from lswap.service.peers import Peers, PeerServer
 from lswap.service.sleeper import Sleeper
-from lswap.web.forward import Road
+from lswap.web.road import Road
 from lswap.web.sleeper_road import SleeperRoad
 
 __all__ = ["PeerRoad", "ToPeer", "to_peer"]

@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.http_headers import Headers as HeaderMap
 
-from lswap.core.find_model import Found, ModelFinder
+from lswap.core.find_model import Found, ModelFinder, find_quickly
 from lswap.core.headers import Headers, is_upgrade
+from lswap.core.known_heads import RequestHead, with_length
 from lswap.core.model import ApiKey
 from lswap.core.routes import is_model_route
 from lswap.net.body import Spool
@@ -36,35 +38,46 @@ class Request(_Base):  # type: ignore[misc]
     defaultContentType = None
     _log = Logger()
 
-    def __init__(self, channel: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(channel, *args, **kwargs)
+    #: What is known of the head beyond this request; None where it is not what came.
+    head: RequestHead | None = None
+    #: The client's key, once it was let in; None while no keys are configured.
+    api_key: ApiKey | None = None
+    #: Called when the client is gone before the answer is whole; for the one who serves the request.
+    on_gone: Callable[[], object] | None = None
+    http11 = True
+    closing = False
+    cross_origin = False
+    #: The answer has no end of its own: a client that reads it too slowly is not waited for.
+    endless = False
+    #: The answer was broken off: nothing more is written, and the connection closes.
+    broken = False
+    producer: Any = None
+    queued = False
+    _parsed: HeaderMap | None = None
+    _own: HeaderMap | None = None
+    _parts: list[bytes] | None = None
+    _logged = False
+    _known = False
+    _finder: ModelFinder | None = None
+    _searched = False
+
+    def __init__(self, channel: Any, queued: object = False) -> None:
+        """Sets up what Twisted's constructors do, less what most requests never need."""
+        self.channel = channel
+        self.transport = channel.transport
+        self.client, self.host = channel.ends
+        self.notifications: list[Deferred[None]] = []
+        self.cookies: list[bytes] = []
+        self._adapterCache: dict[Any, Any] = {}
         self.raw_headers: Headers = []
         #: The first value of each header by its name in lower case.
         self.first_values: dict[bytes, bytes] = {}
-        #: The client's key, once it was let in; None while no keys are configured.
-        self.api_key: ApiKey | None = None
-        self._parsed: HeaderMap | None = None
-        self._parts: list[bytes] | None = None
         #: The address of the client's end of the connection.
         self.remote: str = channel.remote
-        #: Called when the client is gone before the answer is whole; for the one who serves the request.
-        self.on_gone: Callable[[], object] | None = None
         self.spool = Spool()
         self.content: Any = self.spool
-        self.http11 = True
-        self.closing = False
-        self.cross_origin = False
-        #: The answer has no end of its own: a client that reads it too slowly is not waited for.
-        self.endless = False
-        #: The answer was broken off: nothing more is written, and the connection closes.
-        self.broken = False
-        self.producer: Any = None
         #: When its first line came; seconds of the clock of `Site`.
         self.began_at: float = channel.factory.seconds()
-        self._logged = False
-        self._known = False
-        self._finder: ModelFinder | None = None
-        self._searched = False
 
     # -- headers -----------------------------------------------------------------
 
@@ -77,12 +90,28 @@ class Request(_Base):  # type: ignore[misc]
                 self._parsed.addRawHeader(name, value)
         return self._parsed
 
-    @requestHeaders.setter
-    def requestHeaders(self, value: HeaderMap) -> None:
-        """Twisted's constructor sets an empty one."""
+    @property
+    def responseHeaders(self) -> HeaderMap:
+        """The headers of an answer of our own; what is relayed has none of these."""
+        if self._own is None:
+            self._own = HeaderMap()
+        return self._own
+
+    @responseHeaders.setter
+    def responseHeaders(self, value: HeaderMap) -> None:
+        self._own = value
+
+    def take_head(self, head: RequestHead, length: int) -> None:
+        """The headers of a head that was read before, with this length; -1 is none."""
+        self.head = head
+        self.raw_headers = with_length(head.headers, head.place, length)
+        self.first_values = head.firsts
+        if length >= 0:
+            self.first_values = {**head.firsts, b"content-length": b"%d" % length}
 
     def set_headers(self, headers: Headers) -> None:
         """These in place of all."""
+        self.head = None
         self.raw_headers = headers
         self.first_values = {name.lower(): value for name, value in reversed(headers)}
         self._parsed = None
@@ -286,6 +315,10 @@ class Request(_Base):  # type: ignore[misc]
         """The model that this request names, if it does."""
         finder = self._finder
         if finder is None:
+            small = self.spool.in_memory and self.spool.length <= _SMALL
+            found = find_quickly(self.method, self._content_type(), self.spool.whole()) if small else None
+            if found is not None:
+                return found
             finder = ModelFinder(self.method, self.uri.partition(b"?")[2], self._content_type())
             if finder.reads_body and self.spool.in_memory:
                 return finder.find(self.spool.whole())
@@ -301,9 +334,10 @@ class Request(_Base):  # type: ignore[misc]
     def shown_remote(self) -> str:
         """The client's address for people: what a proxy in front says it is, else the connection's."""
         for name in (b"x-forwarded-for", b"x-real-ip"):
-            first = (self.header(name) or b"").partition(b",")[0].strip()
-            if first:
-                return first.decode("utf-8", "replace")
+            if name in self.first_values:
+                first = self.first_values[name].partition(b",")[0].strip()
+                if first:
+                    return first.decode("utf-8", "replace")
         return self.remote
 
     def accepts(self) -> str:

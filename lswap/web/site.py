@@ -11,6 +11,7 @@ from twisted.web import http, server
 from twisted.web.resource import IResource
 
 from lswap.core.headers import Headers
+from lswap.core.known_heads import HeadMemory, RequestHead
 from lswap.core.model import Limits
 from lswap.web.channel import Channel
 from lswap.web.request import Request
@@ -36,6 +37,8 @@ class Site(_Base):  # type: ignore[misc]
         #: Told of each request that is over.
         self.access_log: Callable[[Request], None] | None = None
         self.seconds: Callable[[], float] = reactor.seconds
+        #: Heads of requests, as clients send the same one again and again.
+        self.heads: HeadMemory[RequestHead] = HeadMemory()
         self.channels: set[Channel] = set()
         #: Set at the end: connections are not kept any more.
         self.ending = False

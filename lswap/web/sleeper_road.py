@@ -1,6 +1,6 @@
 """The road of a request to a machine that may be asleep: wait until it is awake, and then go on as others do.
 
-Differs from `lswap.web.forward` in the wait, and in what a failure means. No connection: the machine has fallen asleep
+Differs from `lswap.web.road` in the wait, and in what a failure means. No connection: the machine has fallen asleep
 between the last look and the request; nothing was sent, so it is woken and waited for again, once. A refused one: it is
 awake, and its server is not there. Anything else may have been processed, and is not repeated.
 Read `lswap.service.sleeper` for the machine. Source: utilities reference, sections 1.4, 1.5 and 1.7.
@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from lswap.errors import ConnectFailed, HostAsleep, UpstreamError
 from lswap.service.sleeper import Sleeper
 from lswap.web.answers import send_error
-from lswap.web.forward import Road
+from lswap.web.road import Road
 
 __all__ = ["SleeperRoad"]
 

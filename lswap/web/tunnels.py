@@ -1,6 +1,6 @@
 """All open websockets: joins the client's connection to the server's, and ends them with lswap.
 
-The road of a request (`lswap.web.forward`) comes here when the model server has answered 101, and is told when both
+The road of a request (`lswap.web.road`) comes here when the model server has answered 101, and is told when both
 connections are gone. Read `lswap.net.tunnel` for what happens in between.
 """
 

@@ -17,8 +17,8 @@ from twisted.web.server import NOT_DONE_YET
 from lswap.net.upstream import Upstream
 from lswap.service.sleeper import Sleeper
 from lswap.web.answers import json_answer, prepare, send_error
-from lswap.web.forward import Road
 from lswap.web.request import Request
+from lswap.web.road import Road
 from lswap.web.sleeper_road import SleeperRoad
 
 __all__ = ["Door", "HostRoad"]

@@ -12,7 +12,8 @@ from twisted.python import usage
 from lswap.foreground import log_as_we_do
 from lswap.net.lean import without_openssl
 from lswap.net.reactor import install_unless_chosen
-from lswap.options import OptionError, version_line
+from lswap.options import OptionError
+from lswap.version import version_line
 from lswap.wol.options import FLAGS, WolSettings, help_text, settings_of
 
 if TYPE_CHECKING:

@@ -71,11 +71,11 @@ class Anything(RuleBasedStateMachine):
     def _processes(self, *states: State) -> list[Process]:
         return [process for process in self.world.processes.values() if process.state in states]
 
-    @rule(model=_models, hasty=st.booleans(), stubborn=st.booleans())
-    def ask(self, model: str, hasty: bool, stubborn: bool) -> None:
+    @rule(model=_models, hasty=st.booleans(), stubborn=st.booleans(), short=st.booleans())
+    def ask(self, model: str, hasty: bool, stubborn: bool, short: bool) -> None:
         """A client comes."""
         self.world.now += 1
-        self.world.ask(model, hasty, stubborn)
+        self.world.ask(model, hasty, stubborn, short)
 
     @_when(lambda self: self._tickets("waiting"))
     @rule(data=st.data())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -43,19 +44,26 @@ def until(check: Callable[[], Any], seconds: float, what: str) -> Any:
     return value
 
 
+#: Ports are given out one after the other, below those that the system takes for connections that go out, and from
+#: another place in each process: what was free a moment ago stays so.
+_FIRST, _LAST = 10_000, 32_000
+_ports = itertools.cycle(range(_FIRST, _LAST))
+for _ in range(os.getpid() * 137 % (_LAST - _FIRST)):
+    next(_ports)
+
+
 def free_port(together: int = 1) -> int:
     """The first of so many ports in a row that were free a moment ago."""
     while True:
+        ports = [next(_ports) for _ in range(together)]
         with contextlib.ExitStack() as stack:
-            first = 0
             try:
-                for number in range(together):
-                    probe = stack.enter_context(socket.socket())
-                    probe.bind(("127.0.0.1", first + number if first else 0))
-                    first = first or probe.getsockname()[1]
-            except (OSError, OverflowError):
+                for port in ports:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
                 continue
-            return first
+        if ports[-1] - ports[0] == together - 1:
+            return ports[0]
 
 
 class Running:
@@ -64,8 +72,17 @@ class Running:
     Everything that it starts inherits a mark in its environment, by which it is found, whatever session it is in.
     """
 
-    def __init__(self, command: Sequence[str], cwd: pathlib.Path | str | None = None, port: int | None = None) -> None:
-        """@param port: the port to listen on; a free one when not given, 0 to leave the address to the command."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        cwd: pathlib.Path | str | None = None,
+        port: int | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        """@param port: the port to listen on; a free one when not given, 0 to leave the address to the command.
+
+        @param pass_fds: descriptors that it inherits.
+        """
         self.port = free_port() if port is None else port
         listen = ["-listen", f"127.0.0.1:{self.port}"] if self.port else []
         self.mark = f"LSWAP_TEST_MARK={uuid.uuid4().hex}"
@@ -79,6 +96,7 @@ class Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=pass_fds,
             # llama.cpp's threads wait for each other by spinning, which takes forever beside other tests.
             # KV caches that a configuration keeps where it does not say are no business of the machine's user.
             env={

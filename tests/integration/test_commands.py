@@ -146,39 +146,6 @@ class TwistdTests(LswapTests):
     command = (*TWISTD, "-n", "--pidfile=", "llamaswap")
 
 
-class DaemonTests(CommandCase):
-    """`twistd llamaswap`, which goes into the background."""
-
-    command = (*TWISTD, "--pidfile=d.pid", "--logfile=d.log", "llamaswap")
-
-    def test_daemon(self) -> None:
-        """It leaves a pid file, logs to twistd's file, serves, does not give models its own mask, and ends politely."""
-        before = os.umask(0o022)
-        try:
-            running = self.start()
-        finally:
-            os.umask(before)
-        self.assertEqual(running.wait(15), 0, running.output)
-        pid = int((self.folder / "d.pid").read_text())
-        self.use(running.serving())
-        self.assertEqual(mask_of(running.family(SERVER)[0]), 0o022)
-        self.assertIn(f"127.0.0.1:{running.port}", (self.folder / "d.log").read_text())
-        os.kill(pid, signal.SIGTERM)
-        running.wait_alone(5)
-        self.assertFalse((self.folder / "d.pid").exists())
-
-    def test_port_in_use(self) -> None:
-        """A daemon that cannot open its port says so before it is one: exit code 1, no pid file, no process."""
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            running = self.start(port=taken.getsockname()[1])
-            self.assertEqual(running.wait(10), 1)
-        self.assertIn("cannot listen", running.output)
-        running.wait_alone(2)
-        self.assertFalse((self.folder / "d.pid").exists())
-
-
 def mask_of(pid: int) -> int:
     """The file creation mask of a process."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()

@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from unittest import SkipTest
@@ -42,13 +43,18 @@ class InstallTests(SynchronousTestCase):
         if not (ROOT / "pyproject.toml").exists():
             raise SkipTest("no checkout")
 
-    def installed(self, function: str) -> pathlib.Path:
-        """Python of a new environment with lswap as this function of the build backend makes it."""
-        folder = pathlib.Path(self.mktemp()).absolute()
-        out = folder / "dist"
+    def built(self, function: str, source: pathlib.Path = ROOT) -> pathlib.Path:
+        """Where this function of the build backend has put what it made of a source tree."""
+        out = pathlib.Path(self.mktemp()).absolute() / "dist"
         out.mkdir(parents=True)
         script = f"import sys, hatchling.build; hatchling.build.{function}(sys.argv[1])"
-        self.run_it(pathlib.Path(sys.executable), "-c", script, str(out), cwd=ROOT)
+        self.run_it(pathlib.Path(sys.executable), "-c", script, str(out), cwd=source)
+        return out
+
+    def installed(self, function: str, source: pathlib.Path = ROOT) -> pathlib.Path:
+        """Python of a new environment with lswap as this function of the build backend makes it."""
+        out = self.built(function, source)
+        folder = out.parent
         venv.create(folder / "venv", symlinks=True)
         python = folder / "venv" / "bin" / "python"
         site = pathlib.Path(
@@ -92,11 +98,28 @@ class InstallTests(SynchronousTestCase):
         """A wheel has all of it, needs no checkout, and knows its commit."""
         python = self.installed("build_wheel")
         self.check(python, python.parents[1])
-        version = self.run_it(python, "-m", "lswap", "-version", cwd=python.parent)
+        self.check_commit(python)
+
+    def check_commit(self, python: pathlib.Path) -> None:
+        """All commands tell the commit that this checkout has, if it is one."""
         git = subprocess.run(
             ["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
         )
-        self.assertIn(f"({git.stdout.strip() if git.returncode == 0 else 'unknown'})", version)
+        commit = git.stdout.strip() if git.returncode == 0 and (ROOT / ".git").exists() else "unknown"
+        for module in ("lswap", "lswap.wol", "lswap.vllm"):
+            self.assertIn(f"({commit})", self.run_it(python, "-m", module, "-version", cwd=python.parent))
+
+    def test_source_archive(self) -> None:
+        """A wheel made of a source archive, far from any repository, knows the commit of the archive."""
+        (archive,) = self.built("build_sdist").glob("*.tar.gz")
+        folder = pathlib.Path(self.mktemp()).absolute()
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+        (source,) = folder.iterdir()
+        self.assertFalse((source / ".git").exists())
+        python = self.installed("build_wheel", source)
+        self.check(python, python.parents[1])
+        self.check_commit(python)
 
     def test_editable(self) -> None:
         """An editable install finds the checkout, and twistd finds the plugin in it."""

@@ -42,7 +42,7 @@ class BudgetTests(SynchronousTestCase):
             captures.put(number, b"1234")
         captures.put(4, b"12345678901")
         self.assertEqual([number for number in range(5) if number in captures], [2, 3])
-        captures.budget = 4
+        captures.allow(4)
         self.assertEqual([captures.get(number) for number in (2, 3)], [None, b"1234"])
-        captures.budget = -1
+        captures.allow(-1)
         self.assertEqual((captures.budget, captures.get(3)), (0, None))

@@ -71,7 +71,8 @@ class ReloaderTests(SynchronousTestCase):
         self.loads = 0
         self.taken: list[Config] = []
         self.made: Difference | Exception = Difference(("a",), (), (), ("b",))
-        self.reloader = Reloader(self.clock, self._load, self._take_over)
+        self.told: list[Outcome | None] = []
+        self.reloader = Reloader(self.clock, self._load, self._take_over, self.told.append)
 
     def _load(self) -> Loaded:
         self.loads += 1
@@ -97,6 +98,23 @@ class ReloaderTests(SynchronousTestCase):
         self.clock.threads.do()
         self.assertEqual(self.outcome(waiter), Outcome(Difference(("a",), (), (), ("b",))))
         self.assertEqual(self.taken, [self.good.config])
+
+    def test_is_told(self) -> None:
+        """Its begin, and its outcome before those who wait hear of it; each reload by itself, failures too."""
+        outcomes = []
+        waiter = self.reloader.reload()
+        self.assertEqual(self.told, [None])
+        waiter.addCallback(lambda outcome: outcomes.append((outcome, list(self.told))))
+        self.reloader.reload()
+        self.found = BROKEN
+        self.clock.threads.do()
+        self.assertEqual(outcomes, [(Outcome(None, BROKEN.problems), [None, Outcome(None, BROKEN.problems)])])
+        self.found = ZeroDivisionError()
+        self.clock.threads.do()
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertIsNone(self.told[2])
+        assert self.told[3] is not None
+        self.assertEqual(len(self.told[3].problems), 1)
 
     def test_problems(self) -> None:
         """What is wrong is told, and nothing is taken over."""

@@ -11,8 +11,10 @@ import subprocess
 from twisted.internet.error import CannotListenError
 
 from lswap.net.birth import birth_of
+from lswap.net.supervisor import BEAT, Supervisor
 from lswap.vllm import state
 from lswap.vllm.state import Record, ServerState
+from tests.signals import Manager
 from tests.vllm.vllm_case import PROGRAM, URL, VllmCase
 
 
@@ -32,6 +34,21 @@ class ColdStartTests(VllmCase):
         self.assertEqual(self.vllm.calls, [])
         self.successResultOf(self.end(service))
         self.assertEqual(self.daemon.signals, [])
+
+    def test_supervisor(self) -> None:
+        """It is asked for time until the port is open, and only then told that it is."""
+        manager = Manager()
+        service = self.made()
+        service.supervisor = Supervisor(self.reactor, manager)
+        self.begin(service)
+        self.pass_time(BEAT + 0.5)
+        extend = b"EXTEND_TIMEOUT_USEC=15000000"
+        self.assertEqual(manager.heard, [b"STATUS=waiting for the server", extend])
+        self.vllm.listen()
+        self.pass_time(0.5)
+        self.assertEqual(manager.heard[2:], [b"STATUS=listening on :9000", b"READY=1"])
+        self.successResultOf(self.end(service))
+        self.assertEqual(manager.heard[4:], [b"STOPPING=1\n" + extend])
 
     def test_no_proxy(self) -> None:
         """Proxy variables are for others: the server is on this machine."""

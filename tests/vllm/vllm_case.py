@@ -80,14 +80,22 @@ class VllmCase(SynchronousTestCase):
 
     def serve(self, **more: Any) -> VllmService:
         """Start a wrapper."""
+        service = self.made(**more)
+        self.begin(service)
+        return service
+
+    def made(self, **more: Any) -> VllmService:
+        """One that is not started yet."""
         groups = FakeGroups(self.reactor)
         logs = Logs(lambda data: None)
         logs.combined.subscribe(self._say)
-        service = VllmService(self.reactor, self.settings(**more), environment={"A": "1"}, own_logs=logs, groups=groups)
+        return VllmService(self.reactor, self.settings(**more), environment={"A": "1"}, own_logs=logs, groups=groups)
+
+    def begin(self, service: VllmService) -> None:
+        """Start it."""
         service.privilegedStartService()
         service.startService()
         self.reactor.turn()
-        return service
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, in small steps."""

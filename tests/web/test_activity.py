@@ -183,7 +183,7 @@ class CaptureTests(ActivityCase):
             kept.put(number, bytes(40))
         kept.put(4, bytes(101))
         self.assertEqual([number in kept for number in range(1, 5)], [False, True, True, False])
-        kept.budget = 0
+        kept.allow(0)
         self.assertNotIn(3, kept)
 
 

@@ -1,4 +1,4 @@
-"""The road of a request (`lswap.web.forward`): every end of it, at every stage, over genuine HTTP in memory."""
+"""The road of a request (`lswap.web.road`): every end of it, at every stage, over genuine HTTP in memory."""
 
 from __future__ import annotations
 
