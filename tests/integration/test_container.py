@@ -14,9 +14,11 @@ import subprocess
 import sys
 from unittest import SkipTest
 
+import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 import lswap
+from lswap.app import DRAIN_LIMIT
 from lswap.net.config_files import load_files
 from tests.integration.running import LSWAP, Running, free_port, until
 
@@ -147,6 +149,14 @@ class FileTests(DockerFolderTestCase):
             self.assertEqual((loaded.problems, loaded.warnings), ((), ()), path.name)
         target = last_words("CMD", "Containerfile")[1]
         self.assertIn(f"COPY docker/${{CONFIG}} {target}\n", (DOCKER / "Containerfile").read_text())
+
+    def test_compose(self) -> None:
+        """What the example mounts are folders that the image has, and a stop has time for all that lswap does."""
+        service = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]["lswap"]
+        made = (DOCKER / "Containerfile").read_text()
+        for volume in service["volumes"]:
+            self.assertRegex(made, rf"install -d [^&]*{volume.split(':')[1]}\b")
+        self.assertGreater(int(service["stop_grace_period"].removesuffix("s")), DRAIN_LIMIT)
 
     def test_what_is_sent(self) -> None:
         """All that is copied into the image is let through to the builder."""

@@ -55,13 +55,13 @@ print(*[f"{warning.filename}:{warning.lineno}: {warning.message}" for warning in
 """
 
 
-def run(*words: str | pathlib.Path, cwd: pathlib.Path = ROOT) -> str:
-    """What a command says, both streams, which must end well."""
+def run(*words: str | pathlib.Path, cwd: pathlib.Path = ROOT, well: bool = True) -> str:
+    """What a command says, both streams; it must end `well`."""
     # A parallel trial gives its workers a PYTHONPATH, which would bring the checkout into every environment.
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     said = done.stdout.decode(errors="replace").strip()
-    if done.returncode:
+    if well and done.returncode:
         raise AssertionError(f"{words[0]} ended with {done.returncode}: {said}")
     return said
 
@@ -219,7 +219,10 @@ class InstalledTests(DistTestCase):
         python = folder / "bin" / "python"
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python))
         run(*pip, "install", "--quiet", "--no-index", "--no-deps", dist.wheel)
-        self.assertNotIn("lswap", run(*pip, "check"))
+        # Of others that are borrowed, the demo's weights say that they lack something.
+        self.assertEqual(
+            [line for line in run(*pip, "check", well=False).splitlines() if line.startswith("lswap ")], []
+        )
         self.assertEqual(run(python, "-c", WARNED, cwd=folder), "")
         self.check(folder)
 
