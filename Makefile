@@ -4,6 +4,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 LISTEN ?= 127.0.0.1:8080
+# Of the container images: the program that builds and runs them, their name, and what else it is told.
+ENGINE ?= $(if $(shell command -v podman 2>/dev/null),podman,docker)
+IMAGE ?= lswap
+BUILD_OPTIONS ?=
+SERVERS_OPTIONS ?=
 
 bin := $(abspath $(VENV))/bin
 server := $(bin)/twistd -n --pidfile= llamaswap
@@ -25,7 +30,7 @@ DONE := smoke swap groups process_care cancel limits ttl_unload http_relay http_
 LATER :=
 
 .PHONY: help run test check check-format check-lint check-types check-layers conformance bench docs format demo-server wheel \
-    deb deb-test clean
+    deb deb-test image image-unified test-image clean
 
 help:
 	@echo "make run          start the proxy on $(LISTEN) with a small real model"
@@ -35,9 +40,11 @@ help:
 	@echo "make bench        benchmarks; needs Go"
 	@echo "make docs         the documentation as a site, in build/docs"
 	@echo "make format       put the source into its form"
-	@echo "make wheel        build dist/"
+	@echo "make wheel        build the wheel and the source archive, into dist/"
 	@echo "make deb          build Debian's package in dist/, on Debian 12 or newer"
 	@echo "make deb-test     build it, and install, run, upgrade and purge it in a clean system; as root"
+	@echo "make image        build the container image $(IMAGE) with $(ENGINE); make image-unified, with model servers"
+	@echo "make test-image   build the image, and test it"
 
 # $(call need,COMMAND,PACKAGE): when the command fails, install Debian's package, or say that it is missing.
 need = $(1) >/dev/null 2>&1 || { \
@@ -142,9 +149,29 @@ format: $(VENV)/.test
 	$(bin)/ruff format
 	$(bin)/ruff check --fix
 
+# Only what is built now is looked at, and is in dist/ afterwards.
 wheel: $(VENV)/.test
 	$(bin)/python -m pip install --quiet --disable-pip-version-check build
+	rm -f dist/*.whl dist/*.tar.gz
 	$(bin)/python -m build
+	$(bin)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	$(bin)/python -m check_wheel_contents dist/*.whl
+
+# podman makes images of a form without health checks unless told otherwise.
+build_image = $(ENGINE) build $(if $(findstring podman,$(ENGINE)),--format docker) $(BUILD_OPTIONS)
+build_lswap = $(build_image) --build-arg COMMIT="$$(git rev-parse --short=8 HEAD 2>/dev/null)" \
+    --build-arg BUILT="$$(git show -s --format=%cI HEAD 2>/dev/null)" -f docker/Containerfile
+
+image:
+	$(build_lswap) -t $(IMAGE) .
+
+# docs/containers.md has the SERVERS_OPTIONS for other GPUs.
+image-unified:
+	$(build_image) $(SERVERS_OPTIONS) -f docker/Containerfile.servers -t $(IMAGE)-servers .
+	$(build_lswap) --build-arg BASE=$(IMAGE)-servers --build-arg CONFIG=config.unified.yaml -t $(IMAGE)-unified .
+
+test-image: $(VENV)/.test image
+	LSWAP_IMAGE=$(IMAGE) LSWAP_ENGINE="$(ENGINE)" $(bin)/python -m twisted.trial tests.integration.test_image
 
 deb:
 	@$(call need,dpkg-checkbuilddeps,dpkg-dev debhelper dh-virtualenv python3-venv)

@@ -19,8 +19,6 @@ extensions = ["myst_parser", "sphinx_copybutton"]
 exclude_patterns = ["_static", "examples"]
 # Pages link to headings of each other, as on any place that shows Markdown.
 myst_heading_anchors = 3
-# The pages on installing come one by one. To be removed once debian.md, service.md and containers.md are all there.
-suppress_warnings = ["toc.not_readable"]
 
 html_theme = "furo"
 html_title = f"lswap {release}"

@@ -1,4 +1,4 @@
-"""What the package says of itself. That it installs is for `tests.integration.test_install`."""
+"""What the package says of itself. What is built of it is for `tests.integration.test_dist`."""
 
 from __future__ import annotations
 
