@@ -101,17 +101,7 @@ test: $(VENV)/.test
 # With `make -k check`, one that fails does not stop the others.
 check: check-format check-lint check-types check-layers
 
-check-$(VENV)/.docs: $(VENV)/.lswap
-	$(bin)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
-	@touch $@
-
-# Every warning is an error: a link that leads nowhere, a page that no other one leads to. The news are rendered as well.
-docs: $(VENV)/.docs
-	$(bin)/python -m sphinx -q -n -W --keep-going -d build/doctrees docs build/docs
-	$(bin)/towncrier build --draft --version next >build/news.rst
-	$(bin)/docutils --writer=null --halt=warning build/news.rst
-
-format: $(VENV)/.test
+check-format: $(VENV)/.test
 	$(bin)/ruff format --check
 
 check-lint: $(VENV)/.test

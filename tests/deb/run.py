@@ -2,11 +2,12 @@
 
     python3 tests/deb/run.py dist/lswap_*.deb
 
-Needs root, on the release that the package is for, with `mmdebstrap`, `lintian`, `systemd-analyze`, `unshare`, `nsenter`
-and `ip`. The system is a folder that is entered with chroot; maintainer scripts run for real. There is no systemd in it:
-`Unit.start` does what systemd would do for a service, as far as it matters to a program: the user, the folders, the
-environment, a read-only system, no capabilities, a socket for notifications, an inherited port. Each service has a
-network of its own, so the ports are those of the units. Standard library only. The last line has the counts.
+Needs root, on the release that the package is for, with `mmdebstrap`, `lintian`, `systemd-analyze`, `unshare`,
+`nsenter` and `ip`. The system is a folder that is entered with chroot; maintainer scripts run for real. There is no
+systemd in it: `Unit.start` does what systemd would do for a service, as far as it matters to a program: the user, the
+folders, the environment, a read-only system, no capabilities, a socket for notifications, an inherited port. Each
+service has a network of its own, so the ports are those of the units. Standard library only. The last line has the
+counts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ sys.stdout.write(urllib.request.urlopen(request, timeout=30).read().decode())
 
 def run(*words: str | os.PathLike[str], check: bool = True, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a command with its output kept; one that fails is shown."""
-    done = subprocess.run([os.fspath(word) for word in words], capture_output=True, text=True, timeout=600, **more)
+    done = subprocess.run(
+        [os.fspath(word) for word in words], capture_output=True, check=False, text=True, timeout=600, **more
+    )
     if check and done.returncode != 0:
         raise AssertionError(f"{shlex.join(map(str, words))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done
@@ -140,7 +143,11 @@ class Unit:
         }
         if self.one("User"):
             found["HOME"] = self.system.run("getent", "passwd", user).split(":")[5]
-        for key, place in (("StateDirectory", "/var/lib"), ("CacheDirectory", "/var/cache"), ("RuntimeDirectory", "/run")):
+        for key, place in (
+            ("StateDirectory", "/var/lib"),
+            ("CacheDirectory", "/var/cache"),
+            ("RuntimeDirectory", "/run"),
+        ):
             if self.one(key):
                 found[re.sub("D", "_D", key).upper()] = f"{place}/{self.one(key)}"
         for line in self.all("Environment"):
@@ -198,7 +205,7 @@ class Unit:
             "words": self.words(self.one("ExecStart"), environment),
             "environment": environment,
         }
-        log = tempfile.TemporaryFile("w+")
+        log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
         inside = ["unshare", "--net", "--mount", "--", sys.executable, __file__, "--inside", json.dumps(plan)]
         running = Running(self, subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=log, stderr=log), listener)
         try:
@@ -306,7 +313,9 @@ def install(system: System) -> None:
     system.before = system.found()
     said = system.install(system.package)
     assert "0 upgraded, 1 newly installed, 0 to remove" in said, said
-    complaints = [line for line in said.splitlines() if re.search("warning|error|traceback|lswap:", line, re.IGNORECASE)]
+    complaints = [
+        line for line in said.splitlines() if re.search("warning|error|traceback|lswap:", line, re.IGNORECASE)
+    ]
     assert complaints == ["WARNING: apt does not have a stable CLI interface. Use with caution in scripts."], complaints
 
 
@@ -344,7 +353,9 @@ def commands(system: System) -> None:
     for command in ("lswap-wol", "lswap-vllm"):
         assert f"Usage: {command}" in system.run(command, "-help")
     listed = system.run("/usr/lib/lswap/bin/twistd", "--help")
-    assert re.search(r"^ +llamaswap ", listed, re.MULTILINE) and re.search(r"^ +lswap-wol ", listed, re.MULTILINE), listed
+    assert re.search(r"^ +llamaswap ", listed, re.MULTILINE) and re.search(r"^ +lswap-wol ", listed, re.MULTILINE), (
+        listed
+    )
     assert "0 problems, 0 warnings" in system.run("lswap", "check", "-config", "/etc/lswap/config.yaml")
     assert sorted(path for path in system.found() if path.startswith("/usr/")) == before
     assert system.run("dpkg", "--verify", "lswap") == ""
@@ -366,7 +377,11 @@ def pages(system: System) -> None:
     for page in ("man1/lswap.1", "man1/lswap-wol.1", "man1/lswap-vllm.1", "man5/lswap.yaml.5"):
         assert system.path(f"/usr/share/man/{page}.gz").exists(), page
     for command in ("lswap", "lswap-wol", "lswap-vllm"):
-        for place in ("bash-completion/completions/%s", "zsh/vendor-completions/_%s", "fish/vendor_completions.d/%s.fish"):
+        for place in (
+            "bash-completion/completions/%s",
+            "zsh/vendor-completions/_%s",
+            "fish/vendor_completions.d/%s.fish",
+        ):
             assert system.path(f"/usr/share/{place % command}").exists(), (place, command)
 
 
@@ -418,7 +433,9 @@ def activated(system: System) -> None:
 def front(system: System) -> None:
     """lswap-wol's unit, with the flags that its file of defaults suggests."""
     unit = Unit(system, "lswap-wol.service")
-    suggested = re.search(r'^# LSWAP_WOL_OPTIONS="(.*)"$', system.path("/etc/default/lswap-wol").read_text(), re.MULTILINE)
+    suggested = re.search(
+        r'^# LSWAP_WOL_OPTIONS="(.*)"$', system.path("/etc/default/lswap-wol").read_text(), re.MULTILINE
+    )
     assert suggested is not None
     with unit.started(LSWAP_WOL_OPTIONS=suggested[1]) as running:
         running.told("READY=1")
