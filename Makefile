@@ -96,7 +96,7 @@ test: $(VENV)/.test
 	@$(bin)/python -m compileall -q lswap
 	@$(bin)/python tests/totals.py \
 	    '$(bin)/python -m twisted.trial -j2 tests' \
-	    '$(conformance) --jobs 3 $(addprefix --not ,$(LATER)) $(DONE)'
+	    '$(conformance) --jobs 4 $(addprefix --not ,$(LATER)) $(DONE)'
 
 # With `make -k check`, one that fails does not stop the others.
 check: check-format check-lint check-types check-layers
